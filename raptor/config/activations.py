@@ -1,0 +1,15 @@
+"""`activations`: how the states a_0..a_L are stored."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from raptor.config.fields import PositiveInt, Section
+
+
+class ActivationsConfig(Section):
+    """Chunked, sharded Zarr store; a chunk is (chunk_images, 1 layer, all tokens, width)."""
+
+    dtype: Literal["float16", "bfloat16", "float32"] = "float16"
+    chunk_images: PositiveInt = 64
+    shard_images: PositiveInt = 512

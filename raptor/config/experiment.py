@@ -1,0 +1,201 @@
+"""The whole experiment: every section, and the rules that tie them together."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from raptor.config.activations import ActivationsConfig
+from raptor.config.analysis import (
+    PartitionConfig,
+    ProbesConfig,
+    SimilarityConfig,
+    SwapsConfig,
+)
+from raptor.config.data import DataConfig
+from raptor.config.fields import Name, NonNegativeInt, Section
+from raptor.config.figures import FiguresConfig
+from raptor.config.students import Recipe, StudentGrid
+from raptor.config.teachers import CheckpointTeacher, Teacher, TrainedTeacher, UntrainedTeacher
+
+
+class Experiment(Section):
+    """One experiment; its results live in `results/<experiment>/`."""
+
+    experiment: Name
+    seed: NonNegativeInt = 0
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    data: DataConfig
+    teachers: dict[Name, Teacher] = Field(min_length=1)
+    activations: ActivationsConfig = ActivationsConfig()
+    similarity: SimilarityConfig = SimilarityConfig()
+    partition: PartitionConfig
+    recipes: dict[Name, Recipe]
+    students: dict[Name, StudentGrid]
+    probes: ProbesConfig = ProbesConfig()
+    swaps: SwapsConfig
+    figures: FiguresConfig = FiguresConfig()
+
+    def architecture(self, teacher: str) -> TrainedTeacher:
+        """The trained teacher whose architecture (and initial weights) `teacher` has."""
+        spec = self.teachers[teacher]
+        if isinstance(spec, UntrainedTeacher):
+            spec = self.teachers[spec.like]
+        elif isinstance(spec, CheckpointTeacher):
+            spec = self.teachers[spec.of]
+        assert isinstance(spec, TrainedTeacher)
+        return spec
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Experiment:
+        faults = [*_data_faults(self), *_teacher_faults(self)]
+        if not faults:  # the rest needs sound teachers
+            faults = [*_partition_faults(self), *_student_faults(self), *_figure_faults(self)]
+        if faults:
+            raise ValueError("\n".join(faults))
+        return self
+
+
+def _data_faults(config: Experiment) -> list[str]:
+    data, faults = config.data, []
+    if data.source != "digits" and data.root is None:
+        faults.append(
+            f"data.root: source {data.source} reads files; give the folder that holds them"
+        )
+    if data.source == "digits":
+        if data.root is not None:
+            faults.append(f"data.root: {data.root!r}: source digits is embedded and reads no folder")
+        if data.splits.total > 5000:
+            faults.append(
+                f"data.splits: {data.splits.total} images asked for, the embedded digits have 5000"
+            )
+    for key in ("mean", "std"):
+        if len(getattr(data, key)) != data.channels:
+            faults.append(
+                f"data.{key}: {getattr(data, key)}: give {data.channels} value(s), one per channel"
+            )
+    store = config.activations
+    if store.shard_images % store.chunk_images:
+        faults.append(
+            f"activations.shard_images: {store.shard_images} is not a multiple of "
+            f"activations.chunk_images {store.chunk_images}"
+        )
+    return faults
+
+
+def _teacher_faults(config: Experiment) -> list[str]:
+    faults = []
+    for name, spec in config.teachers.items():
+        where = f"teachers.{name}"
+        if isinstance(spec, TrainedTeacher):
+            if spec.width % spec.heads:
+                faults.append(f"{where}.heads: {spec.heads} does not divide width {spec.width}")
+            if config.data.image_size % spec.patch_size:
+                faults.append(
+                    f"{where}.patch_size: {spec.patch_size} does not divide "
+                    f"data.image_size {config.data.image_size}"
+                )
+            beyond = [e for e in spec.training.checkpoint_epochs if e > spec.training.epochs]
+            if beyond:
+                faults.append(
+                    f"{where}.training.checkpoint_epochs: {beyond} are beyond "
+                    f"epochs {spec.training.epochs}"
+                )
+            continue
+        key = "like" if isinstance(spec, UntrainedTeacher) else "of"
+        source = config.teachers.get(getattr(spec, key))
+        if not isinstance(source, TrainedTeacher):
+            faults.append(
+                f"{where}.{key}: {getattr(spec, key)!r} is not a trained teacher; "
+                f"choose from {_trained(config)}"
+            )
+        elif (
+            isinstance(spec, CheckpointTeacher)
+            and spec.epoch not in source.training.checkpoint_epochs
+        ):
+            faults.append(
+                f"{where}.epoch: {spec.epoch} is not kept; add it to "
+                f"teachers.{spec.of}.training.checkpoint_epochs"
+            )
+    return faults
+
+
+def _trained(config: Experiment) -> list[str]:
+    return [n for n, spec in config.teachers.items() if isinstance(spec, TrainedTeacher)]
+
+
+def _partition_faults(config: Experiment) -> list[str]:
+    faults = [
+        fault
+        for k in config.partition.k
+        for fault in _cut_faults(config, "partition.k", list(config.teachers), k, ignore_size=True)
+    ]
+    swaps = config.swaps
+    faults += _unknown("swaps.teachers", swaps.teachers, config.teachers)
+    if not faults:
+        faults += _cut_faults(config, "swaps.k", swaps.teachers, swaps.k)
+    if swaps.partition not in config.partition.methods or swaps.k not in config.partition.k:
+        faults.append(
+            f"swaps.partition: {swaps.partition} with k = {swaps.k} is not computed; "
+            "add it to partition.methods and partition.k"
+        )
+    return faults
+
+
+def _cut_faults(
+    config: Experiment, where: str, teachers: list[str], k: int, ignore_size: bool = False
+) -> list[str]:
+    faults, min_size = [], config.partition.min_size
+    for teacher in teachers:
+        depth = config.architecture(teacher).depth
+        if ignore_size and depth < k * min_size:
+            continue  # this teacher is simply not cut in k (a shallow reference teacher)
+        if k > depth:
+            faults.append(f"{where}: k = {k} is more than the {depth} layers of teacher {teacher}")
+        elif k * min_size > depth:
+            faults.append(
+                f"{where}: k = {k} segments of at least partition.min_size = {min_size} layers "
+                f"need {k * min_size} layers, teacher {teacher} has {depth}"
+            )
+    return faults
+
+
+def _student_faults(config: Experiment) -> list[str]:
+    faults = []
+    for name, grid in config.students.items():
+        where = f"students.{name}"
+        unknown = _unknown(f"{where}.teachers", grid.teachers, config.teachers)
+        faults += unknown + _unknown(f"{where}.recipes", grid.recipes, config.recipes)
+        faults += _unknown(f"{where}.partitions", grid.partitions, config.partition.methods)
+        faults += _unknown(f"{where}.k", grid.k, config.partition.k, "partition.k")
+        if not unknown:
+            for k in grid.k:
+                faults += _cut_faults(config, f"{where}.k", grid.teachers, k)
+        is_random = any(method.startswith("random") for method in grid.partitions)
+        if is_random and grid.seeds > config.partition.random_seeds:
+            faults.append(
+                f"{where}.seeds: {grid.seeds} is more than the partition.random_seeds "
+                f"{config.partition.random_seeds} random partitions drawn"
+            )
+    return faults
+
+
+def _figure_faults(config: Experiment) -> list[str]:
+    faults = []
+    for figure in ("fidelity_by_k", "partition_comparison", "training_curves"):
+        study = getattr(config.figures, figure).study
+        faults += _unknown(f"figures.{figure}.study", [study], config.students)
+    reference = config.figures.fidelity_by_k.reference
+    if reference is not None:
+        faults += _unknown("figures.fidelity_by_k.reference", [reference], config.teachers)
+    return faults
+
+
+def _unknown(where: str, values, known, source: str = "") -> list[str]:
+    listed = sorted(known)
+    return [
+        f"{where}: {value!r} is not one of {listed}" + (f" ({source})" if source else "")
+        for value in values
+        if value not in known
+    ]

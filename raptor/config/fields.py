@@ -1,0 +1,33 @@
+"""Field types shared by every section of the configuration."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+# YAML reads `3e-4` (no dot) as text; a researcher means a number.
+_YAML_FLOAT = re.compile(r"^[+-]?\d+(\.\d*)?[eE][+-]?\d+$")
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, str) and _YAML_FLOAT.match(value) else value
+
+
+Real = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+PositiveReal = Annotated[Real, Field(gt=0)]
+NonNegativeReal = Annotated[Real, Field(ge=0)]
+Fraction = Annotated[Real, Field(ge=0, le=1)]
+Rate = Annotated[Real, Field(ge=0, lt=1)]
+PositiveInt = Annotated[int, Field(gt=0)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+
+# Names become folders, wildcards and column values: letters, digits and `_` only.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$", max_length=64)]
+
+
+class Section(BaseModel):
+    """A strict, frozen part of the configuration: no unknown key, no silent conversion."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

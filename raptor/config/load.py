@@ -1,0 +1,87 @@
+"""From a dictionary or YAML file to a validated `Experiment`, or one error with every fault."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from raptor.config.experiment import Experiment
+from raptor.errors import RaptorError
+
+
+class ConfigError(RaptorError):
+    """The configuration is wrong; the message lists every fault, one line each."""
+
+
+def load(raw: dict[str, Any]) -> Experiment:
+    """Validate `raw` (as read from YAML); raise `ConfigError` naming all faults at once."""
+    try:
+        # JSON mode keeps strictness but lets YAML's lists and whole numbers be what they mean.
+        return Experiment.model_validate_json(json.dumps(raw, default=str))
+    except ValidationError as error:
+        faults = [line for fault in error.errors() for line in _describe(fault)]
+        raise ConfigError(
+            f"the configuration has {len(faults)} fault(s):\n"
+            + "\n".join(f"  - {line}" for line in faults)
+        ) from None
+
+
+def load_yaml(path: str | Path) -> Experiment:
+    """Read and validate a YAML file."""
+    try:
+        raw = yaml.safe_load(Path(path).read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot be read as YAML: {error}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: is not a mapping of keys to values")
+    return load(raw)
+
+
+def _describe(fault: Any) -> list[str]:
+    """The lines that explain one pydantic error: dotted path, value, what is allowed."""
+    path = [part for part in fault["loc"] if part not in ("trained", "untrained", "checkpoint")]
+    dotted, value = ".".join(map(str, path)), fault["input"]
+    match fault["type"]:
+        case "extra_forbidden":
+            known = _keys(Experiment, [str(part) for part in path[:-1]])
+            close = difflib.get_close_matches(str(path[-1]), known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
+            return [f"{dotted}: unknown key; {hint}"]
+        case "missing":
+            return [f"{dotted}: this key is required"]
+        case "value_error":
+            text = str(fault["ctx"]["error"])
+            return text.split("\n") if not dotted else [f"{dotted}: {text}"]
+        case "literal_error":
+            allowed = fault["ctx"]["expected"]
+            close = difflib.get_close_matches(str(value), allowed.replace("'", "").split(", "), n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            return [f"{dotted}: {value!r} is not one of {allowed}{hint}"]
+        case _:
+            message = fault["msg"][0].lower() + fault["msg"][1:]
+            shown = "" if isinstance(value, dict | list) else f" {value!r}:"
+            return [f"{dotted}:{shown} {message}"]
+
+
+def _keys(annotation: Any, path: list[str]) -> list[str]:
+    """The keys known at `path` below a type annotation, in order, without repetition."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _keys(arguments[0], path)
+    if origin in (typing.Union, types.UnionType):
+        return list(dict.fromkeys(key for option in arguments for key in _keys(option, path)))
+    if origin is dict:
+        return _keys(arguments[1], path[1:])
+    if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        return []
+    if not path:
+        return list(annotation.model_fields)
+    field = annotation.model_fields.get(path[0])
+    return _keys(field.annotation, path[1:]) if field else []

@@ -1,0 +1,93 @@
+"""`recipes` and `students`: how Raptors are trained, and which ones."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from raptor.config.analysis import Method
+from raptor.config.fields import (
+    Fraction,
+    Name,
+    NonNegativeInt,
+    NonNegativeReal,
+    PositiveInt,
+    PositiveReal,
+    Section,
+)
+
+
+class TeacherForcing(Section):
+    """Weight λ of the teacher-forced loss: `start`, linear to `end` over `anneal` of the steps."""
+
+    start: Fraction = 1.0
+    end: Fraction = 0.0
+    anneal: Fraction = 0.25
+
+
+class TokenWeights(Section):
+    """Weights of the cls, register and patch errors, each averaged over its own tokens."""
+
+    cls: NonNegativeReal
+    registers: NonNegativeReal
+    patches: NonNegativeReal
+
+    @model_validator(mode="after")
+    def _some_weight(self) -> TokenWeights:
+        if self.cls + self.registers + self.patches <= 0:
+            raise ValueError("at least one token weight must be above 0")
+        return self
+
+
+class Stage(Section):
+    """One stage of training: AdamW, linear warm-up, cosine to `min_lr`, gradient clipping."""
+
+    steps: PositiveInt
+    batch_size: PositiveInt = 64
+    lr: PositiveReal = 3e-4
+    min_lr: NonNegativeReal = 1e-6
+    warmup_steps: NonNegativeInt = 0
+    weight_decay: NonNegativeReal = 1e-4
+    clip_norm: PositiveReal = 1.0
+    token_weights: TokenWeights | None = None  # None: plain mean over all tokens
+    weighted_layers: Literal["all", "last_segment"] = "all"  # where token_weights apply
+    validate_every: PositiveInt = 100
+
+
+class Stage1(Stage):
+    """Each block alone on its own segment (paper §Method 4)."""
+
+    teacher_forcing: TeacherForcing = TeacherForcing()
+    weighted_layers: Literal["all", "last_segment"] = "last_segment"
+
+
+class Recipe(Section):
+    """How a Raptor is built and trained."""
+
+    initialisation: Literal["random", "phase_mean"] = "random"
+    block: Literal["swiglu", "teacher"] = "swiglu"
+    depth_scaling: bool = True
+    layer_scale: PositiveReal = 1e-5  # of the swiglu block
+    loss_scale: Literal["none", "layer_mean_square"] = "none"
+    stage1: Stage1 | None = None
+    stage2: Stage | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Recipe:
+        if self.initialisation == "phase_mean" and self.block != "teacher":
+            raise ValueError("initialisation: phase_mean needs block: teacher")
+        if self.stage1 is None and self.stage2 is None:
+            raise ValueError("a recipe needs stage1, stage2 or both")
+        return self
+
+
+class StudentGrid(Section):
+    """A set of students: every combination of the lists, `seeds` times each."""
+
+    teachers: list[Name] = Field(min_length=1)
+    recipes: list[Name] = Field(min_length=1)
+    partitions: list[Method] = Field(default=["maxcut"], min_length=1)
+    k: list[PositiveInt] = Field(min_length=1)
+    seeds: PositiveInt = 3
+    seeds_per_job: PositiveInt = 3

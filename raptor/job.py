@@ -1,0 +1,88 @@
+"""What every Snakemake job does around its one call: log, threads, device, provenance."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raptor import provenance
+from raptor.errors import RaptorError
+from raptor.files import digest, sha256, write_json
+
+log = logging.getLogger("raptor")
+
+
+@dataclass(frozen=True)
+class Job:
+    """Facts of the running job that are not science."""
+
+    title: str
+    identity: str  # digest of parameters, code and inputs: what a resumed state must match
+
+    @property
+    def device(self) -> Any:
+        from raptor.device import resolve_device  # torch is loaded only by jobs that need it
+
+        return resolve_device(self._device)
+
+    _device: str = "auto"
+
+
+@contextmanager
+def job(snakemake: Any) -> Iterator[Job]:
+    """Run the body of a `script:` adapter.
+
+    The log gets what runs, its parameters' digest and the commit first, and a traceback if it
+    fails. On success `<first output>.provenance.json` is written beside the result.
+    """
+    title = " ".join([snakemake.rule, *map(str, dict(snakemake.wildcards).values())])
+    _log_to(Path(snakemake.log[0]), title)
+    params = {key: value for key, value in dict(snakemake.params).items()}
+    inputs = {str(path): _checksum(Path(path)) for path in snakemake.input}
+    identity = digest([snakemake.rule, params, sorted(inputs.items())])
+    log.info("start: parameters %s, commit %s", digest(params), provenance.git_commit())
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(snakemake.threads)
+    started = time.monotonic()
+    try:
+        yield Job(title, identity, snakemake.config.get("device", "auto"))
+    except RaptorError as error:
+        log.error("%s", error)
+        raise SystemExit(1) from None
+    except BaseException:
+        log.exception("failed")
+        raise
+    seconds = round(time.monotonic() - started, 2)
+    log.info("done in %.1f s", seconds)
+    write_json(
+        f"{snakemake.output[0]}.provenance.json",
+        provenance.record(
+            rule=snakemake.rule,
+            wildcards=dict(snakemake.wildcards),
+            params=params,
+            inputs=inputs,
+            outputs={str(path): _checksum(Path(path)) for path in snakemake.output},
+            threads=snakemake.threads,
+            device=snakemake.config.get("device", "auto"),
+            seconds=seconds,
+        ),
+    )
+
+
+def _checksum(path: Path) -> str:
+    return sha256(path) if path.is_file() else "folder" if path.is_dir() else "absent"
+
+
+def _log_to(path: Path, title: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    form = logging.Formatter(f"%(asctime)s {title}: %(message)s", "%H:%M:%S")
+    for handler in (logging.FileHandler(path, mode="w"), logging.StreamHandler(sys.stderr)):
+        handler.setFormatter(form)
+        log.addHandler(handler)
+    log.setLevel(logging.INFO)

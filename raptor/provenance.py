@@ -1,0 +1,114 @@
+"""Where a result came from: the code that made it, the versions, the inputs, the cost."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.metadata
+import platform
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@functools.cache
+def code_digest(*paths: str) -> str:
+    """16 hex digits of the code that `paths` (relative to the repository) run.
+
+    Covers the files and every `raptor` module they import, directly or not. It hashes syntax
+    trees without docstrings, so comments, docstrings and layout do not count.
+    """
+    files = sorted(set().union(*(_reachable(ROOT / path) for path in paths)))
+    text = "\n".join(f"{file.relative_to(ROOT)} {_file_digest(file)}" for file in files)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _reachable(start: Path) -> set[Path]:
+    seen: set[Path] = set()
+    queue = [start]
+    while queue:
+        file = queue.pop()
+        if file not in seen:
+            seen.add(file)
+            queue.extend(_imports(file))
+    return seen
+
+
+@functools.cache
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(), filename=str(file))
+
+
+@functools.cache
+def _imports(file: Path) -> tuple[Path, ...]:
+    """The files of the `raptor` modules that `file` imports, parent packages included."""
+    names: set[str] = set()
+    for node in ast.walk(_tree(file)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    names = {name for name in names if name.split(".")[0] == "raptor"}
+    parents = {".".join(name.split(".")[:n]) for name in names for n in range(1, name.count(".") + 2)}
+    found = []
+    for name in parents:
+        base = ROOT.joinpath(*name.split("."))
+        found += [f for f in (base.with_suffix(".py"), base / "__init__.py") if f.is_file()]
+    return tuple(found)
+
+
+@functools.cache
+def _file_digest(file: Path) -> str:
+    tree = ast.parse(file.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if ast.get_docstring(node, clean=False) is not None:
+                node.body = node.body[1:]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+
+def git_commit() -> str:
+    """The commit of the repository, `+` when the tree is modified, `unknown` outside git."""
+    try:
+        run = functools.partial(
+            subprocess.run, cwd=ROOT, capture_output=True, text=True, check=True, timeout=10
+        )
+        commit = run(["git", "rev-parse", "--short=12", "HEAD"]).stdout.strip()
+        dirty = run(["git", "status", "--porcelain", "--untracked-files=no"]).stdout.strip()
+        return commit + ("+" if dirty else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages whose version can change a number; those not installed left out."""
+    found = {"python": platform.python_version()}
+    for name in ("torch", "timm", "numpy", "scipy", "pandas", "zarr", "snakemake"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def peak_memory_mb() -> float:
+    """Peak resident memory of this process so far, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def record(**facts: Any) -> dict[str, Any]:
+    """What is written beside a result."""
+    return {
+        "git": git_commit(),
+        "versions": versions(),
+        "platform": platform.platform(),
+        "peak_memory_mb": round(peak_memory_mb(), 1),
+        **facts,
+    }

@@ -1,0 +1,1 @@
+"""Training: losses, schedules, the resumable loop and its checkpoints."""
