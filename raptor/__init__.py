@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from raptor.models.raptor import Raptor
+from typing import Any
 
 __version__ = "0.1.0"
 
 
-def load(path: str | Path) -> Raptor:
-    """A trained Raptor from `path` (`.safetensors`, with its `.json` beside it).
+def load(path: str | Path) -> Any:
+    """A trained Raptor (`torch.nn.Module`) from a `.safetensors` file, its `.json` beside it.
 
     `forward(a0)` takes the embedding state (B, T, D) and returns all L states (B, L, T, D).
     """
-    from raptor.models.files import load_raptor  # torch is imported only when a model is asked for
-
-    return load_raptor(path)
+    # Imported by name: a table or a figure must depend neither on torch nor on the models' code.
+    return importlib.import_module("raptor.models.files").load_raptor(path)

@@ -43,7 +43,8 @@ def job(snakemake: Any) -> Iterator[Job]:
     """
     title = " ".join([snakemake.rule, *map(str, dict(snakemake.wildcards).values())])
     _log_to(Path(snakemake.log[0]), title)
-    params = {key: value for key, value in dict(snakemake.params).items()}
+    # Where unfinished work is kept says nothing about what it is.
+    params = {key: value for key, value in dict(snakemake.params).items() if key != "state"}
     inputs = {str(path): _checksum(Path(path)) for path in snakemake.input}
     identity = digest([snakemake.rule, params, sorted(inputs.items())])
     log.info("start: parameters %s, commit %s", digest(params), provenance.git_commit())

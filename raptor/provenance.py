@@ -10,6 +10,7 @@ import platform
 import resource
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def code_digest(*paths: str) -> str:
     trees without docstrings, so comments, docstrings and layout do not count.
     """
     files = sorted(set().union(*(_reachable(ROOT / path) for path in paths)))
-    text = "\n".join(f"{file.relative_to(ROOT)} {_file_digest(file)}" for file in files)
+    text = "\n".join(f"{file.relative_to(ROOT)} {_read(file)[0]}" for file in files)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -35,42 +36,35 @@ def _reachable(start: Path) -> set[Path]:
         file = queue.pop()
         if file not in seen:
             seen.add(file)
-            queue.extend(_imports(file))
+            queue.extend(_read(file)[1])
     return seen
 
 
 @functools.cache
-def _tree(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(), filename=str(file))
-
-
-@functools.cache
-def _imports(file: Path) -> tuple[Path, ...]:
-    """The files of the `raptor` modules that `file` imports, parent packages included."""
+def _read(file: Path) -> tuple[str, tuple[Path, ...]]:
+    """Digest of the syntax tree of `file` without docstrings, and the `raptor` files it imports."""
+    tree = ast.parse(file.read_text(), filename=str(file))
     names: set[str] = set()
-    for node in ast.walk(_tree(file)):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module)
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-    names = {name for name in names if name.split(".")[0] == "raptor"}
-    parents = {".".join(name.split(".")[:n]) for name in names for n in range(1, name.count(".") + 2)}
-    found = []
-    for name in parents:
-        base = ROOT.joinpath(*name.split("."))
-        found += [f for f in (base.with_suffix(".py"), base / "__init__.py") if f.is_file()]
-    return tuple(found)
-
-
-@functools.cache
-def _file_digest(file: Path) -> str:
-    tree = ast.parse(file.read_text())
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if ast.get_docstring(node, clean=False) is not None:
-                node.body = node.body[1:]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+        match node:
+            case ast.Import():
+                names.update(alias.name for alias in node.names)
+            case ast.ImportFrom(module=str(module), level=0):
+                names.add(module)
+                names.update(f"{module}.{alias.name}" for alias in node.names)
+            case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                if ast.get_docstring(node, clean=False) is not None:
+                    node.body = node.body[1:]
+    digest = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+    return digest, tuple(_files(name for name in names if name.split(".")[0] == "raptor"))
+
+
+def _files(names: Iterable[str]) -> Iterator[Path]:
+    """The files of these modules and of the packages they are in."""
+    parts = {tuple(name.split(".")[:n]) for name in names for n in range(1, name.count(".") + 2)}
+    for module in sorted(parts):
+        base = ROOT.joinpath(*module)
+        yield from (f for f in (base.with_suffix(".py"), base / "__init__.py") if f.is_file())
 
 
 def git_commit() -> str:

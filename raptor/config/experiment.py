@@ -126,15 +126,12 @@ def _trained(config: Experiment) -> list[str]:
 
 
 def _partition_faults(config: Experiment) -> list[str]:
-    faults = [
-        fault
-        for k in config.partition.k
-        for fault in _cut_faults(config, "partition.k", list(config.teachers), k, ignore_size=True)
-    ]
     swaps = config.swaps
-    faults += _unknown("swaps.teachers", swaps.teachers, config.teachers)
-    if not faults:
-        faults += _cut_faults(config, "swaps.k", swaps.teachers, swaps.k)
+    faults = _unknown("swaps.teachers", swaps.teachers, config.teachers)
+    studied = {name for grid in config.students.values() for name in grid.teachers}
+    studied = [name for name in config.teachers if name in studied.union(swaps.teachers)]
+    for k in config.partition.k:
+        faults += _cut_faults(config, "partition.k", studied, k)
     if swaps.partition not in config.partition.methods or swaps.k not in config.partition.k:
         faults.append(
             f"swaps.partition: {swaps.partition} with k = {swaps.k} is not computed; "
@@ -143,14 +140,10 @@ def _partition_faults(config: Experiment) -> list[str]:
     return faults
 
 
-def _cut_faults(
-    config: Experiment, where: str, teachers: list[str], k: int, ignore_size: bool = False
-) -> list[str]:
+def _cut_faults(config: Experiment, where: str, teachers: list[str], k: int) -> list[str]:
     faults, min_size = [], config.partition.min_size
     for teacher in teachers:
         depth = config.architecture(teacher).depth
-        if ignore_size and depth < k * min_size:
-            continue  # this teacher is simply not cut in k (a shallow reference teacher)
         if k > depth:
             faults.append(f"{where}: k = {k} is more than the {depth} layers of teacher {teacher}")
         elif k * min_size > depth:
@@ -184,8 +177,8 @@ def _student_faults(config: Experiment) -> list[str]:
 def _figure_faults(config: Experiment) -> list[str]:
     faults = []
     for figure in ("fidelity_by_k", "partition_comparison", "training_curves"):
-        study = getattr(config.figures, figure).study
-        faults += _unknown(f"figures.{figure}.study", [study], config.students)
+        studies = getattr(config.figures, figure).studies
+        faults += _unknown(f"figures.{figure}.studies", studies, config.students)
     reference = config.figures.fidelity_by_k.reference
     if reference is not None:
         faults += _unknown("figures.fidelity_by_k.reference", [reference], config.teachers)

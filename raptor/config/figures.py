@@ -7,39 +7,47 @@ from pydantic import Field
 from raptor.config.fields import Name, PositiveInt, PositiveReal, Section
 
 
-class Figure(Section):
-    """Size and resolution of one figure."""
+class Picture(Section):
+    """Width and resolution of one figure."""
 
     width_in: PositiveReal = 7.0
-    height_in: PositiveReal = 3.0
     dpi: PositiveInt = 200
 
 
-class MatrixFigure(Figure):
-    cmap: str = "viridis"
-    annotate: bool = False
+class MatrixFigure(Picture):
+    """Square panels: their number and the width give the height."""
+
+    cmap: str = Field(default="viridis", description="a matplotlib colour map")
+    annotate: bool = Field(default=False, description="write each entry into its cell")
+
+
+class Figure(Picture):
+    row_height_in: PositiveReal = Field(default=2.6, description="of one row of panels")
 
 
 class FidelityFigure(Figure):
-    study: Name = "fidelity"  # the grid of students drawn
+    studies: list[Name] = Field(default=["fidelity"], description="grids of students drawn")
     reference: Name | None = None  # a smaller teacher drawn as a line
 
 
 class PartitionFigure(Figure):
-    study: Name = "partitions"
+    studies: list[Name] = Field(default=["partitions"])
 
 
 class CurvesFigure(Figure):
-    study: Name = "fidelity"
+    studies: list[Name] = Field(default=["fidelity"])
 
 
 class FiguresConfig(Section):
     """One entry per figure; every entry may be left out."""
 
-    similarity_matrices: MatrixFigure = MatrixFigure(height_in=5.5)
-    maxcut_partitions: MatrixFigure = MatrixFigure(height_in=3.2)
-    partition_comparison: PartitionFigure = PartitionFigure()
-    fidelity_by_k: FidelityFigure = FidelityFigure()
+    similarity_matrices: MatrixFigure = MatrixFigure()
+    maxcut_partitions: MatrixFigure = MatrixFigure()
+    partition_comparison: PartitionFigure = PartitionFigure(row_height_in=2.8)
+    fidelity_by_k: FidelityFigure = FidelityFigure(row_height_in=2.8)
     layer_swaps: Figure = Figure()
-    training_curves: CurvesFigure = CurvesFigure(height_in=5.0)
-    palette: str = Field(default="colorblind", description="seaborn palette of every figure")
+    training_curves: CurvesFigure = CurvesFigure(row_height_in=1.7)
+    palette: str = Field(
+        default="colorblind",
+        description="a matplotlib colour sequence, or colorblind: seaborn's of that name",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import threading
 import time
@@ -38,6 +39,8 @@ def fit(
     schedule); the random state is kept too, and the data order must follow from the step number
     alone, so that 10 steps and 5 + 5 steps are the same bit for bit on a CPU. A row holds
     `step` (1-based), the means of the metrics since the row before, and what `validate` returns.
+    Training that is complete in the checkpoint is only loaded. SIGTERM and SIGINT save and exit
+    with status 143 after the step under way.
     """
     first, history, window = _resume(checkpoint, parts)
     if first:
@@ -46,10 +49,10 @@ def fit(
     with _stop_signal() as stopping:
         for index in range(first, steps):
             metrics = step(index)
-            if not _finite(metrics):
+            if infinite := [key for key, value in metrics.items() if not math.isfinite(value)]:
                 raise RaptorError(
-                    f"{title}: the loss is not finite at step {index + 1}; lower the learning "
-                    "rate (lr) or check the data for NaN"
+                    f"{title}: the {infinite[0]} is not finite at step {index + 1}; lower the "
+                    "learning rate (lr) or check the data for NaN"
                 )
             window.append({key: float(value) for key, value in metrics.items()})
             done, now = index + 1, time.monotonic()
@@ -58,18 +61,20 @@ def fit(
                 window.clear()
             if now - logged > LOG_SECONDS or done == steps:
                 per_step = (now - started) / (done - first)
-                shown = _means(window) or {k: v for k, v in history[-1].items() if k != "step"}
-                last = {k: v for k, v in (history[-1] if history else {}).items() if "r2" in k}
-                text = ", ".join(f"{k} {v:.4g}" for k, v in {**last, **shown}.items())
+                last = history[-1] if history else {}
+                shown = {key: last[key] for key in last if "r2" in key}
+                shown |= _means(window) or {key: last[key] for key in metrics}
+                text = ", ".join(f"{key} {value:.4g}" for key, value in shown.items())
                 log.info(
                     "%s: step %d/%d, %s, %.3f s a step, %.0f s left",
                     title, done, steps, text, per_step, per_step * (steps - done),
                 )  # fmt: skip
                 logged = now
-            if checkpoint and (stopping.is_set() or now - saved > SAVE_SECONDS) and done < steps:
+            # The last step is kept too: what comes next may be interrupted as well.
+            if checkpoint and (stopping.is_set() or done == steps or now - saved > SAVE_SECONDS):
                 checkpoint.save(_state(parts, done, history, window), done)
                 saved = time.monotonic()
-            if stopping.is_set() and done < steps:
+            if stopping.is_set():
                 log.info("%s: stopped at step %d; run again to continue", title, done)
                 raise SystemExit(143)
     return history
@@ -77,10 +82,6 @@ def fit(
 
 def _means(rows: list[dict[str, float]]) -> dict[str, float]:
     return {key: sum(row[key] for row in rows) / len(rows) for key in (rows[0] if rows else ())}
-
-
-def _finite(metrics: Mapping[str, float]) -> bool:
-    return all(float(value) - float(value) == 0.0 for value in metrics.values())
 
 
 def _state(parts: Mapping[str, Any], step: int, history: list, window: list) -> dict[str, Any]:

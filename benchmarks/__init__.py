@@ -1,0 +1,1 @@
+"""Speed and memory as ratios, each measured in one run: `make bench`."""

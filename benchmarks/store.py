@@ -1,0 +1,264 @@
+"""The activation store: extraction, shuffled batches, and memory, on a teacher of laptop size.
+
+Ratios of time are reference over ours: above 1, ours is faster. Ratios of memory are the peak
+with 5,000 images over that with 1,000: at 1, memory is flat. Files are in the page cache, as they
+are in training after the first epoch, so this measures the reader and not the disk.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+import zarr
+
+from raptor.activations import write
+from raptor.activations.manifest import TeacherFile, store_folder
+from raptor.activations.read import Activations
+from raptor.config.activations import ActivationsConfig
+from raptor.provenance import peak_memory_mb
+from raptor.teachers.build import assemble
+
+ARCHITECTURE = {
+    "depth": 12, "width": 48, "heads": 4, "mlp_ratio": 2.0, "patch_size": 7, "registers": 4,
+    "layer_scale": None, "stochastic_depth": 0.0, "image_size": 28, "channels": 1,
+    "num_classes": 10,
+}  # fmt: skip
+IMAGES, FEW_IMAGES, BATCH, REPEATS = 5000, 1000, 64, 7
+EXTRACTED, EXTRACTIONS = 2560, 4  # images and repetitions of the extraction benchmark
+EPOCHS = 3  # in one turn of the batches, so that what was read ahead before it counts for little
+PUBLISHED_CHUNK, PUBLISHED_THREADS = 128, 8
+
+
+def rows() -> list[dict[str, object]]:
+    """`name, ours, reference` (seconds or MiB, medians), `ratio, n, spread`.
+
+    `n` repetitions in turns; `spread` is the interquartile range of the ratio.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as the jobs of the pipeline run
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder)
+            return [_extraction(path), *_batches(path), *_memory(path)]
+    finally:
+        torch.set_num_threads(threads)
+
+
+class Pixels:
+    """`n` random images, as `raptor.data.open_split` gives them."""
+
+    def __init__(self, n: int) -> None:
+        side, channels = ARCHITECTURE["image_size"], ARCHITECTURE["channels"]
+        self.pixels = torch.randn(n, channels, side, side)
+        self.labels = np.arange(n) % 10
+        self.sample_ids = [str(i) for i in range(n)]
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def images(self, indices: list[int]) -> torch.Tensor:
+        return self.pixels[indices]
+
+
+def _source(images: int) -> write.Source:
+    torch.manual_seed(0)
+    return write.Source(
+        teacher=assemble(ARCHITECTURE, seed=0).eval().requires_grad_(False),
+        file=TeacherFile(name="bench", sha256="0" * 64),
+        splits={"train": Pixels(images)},
+        data={},
+        device=torch.device("cpu"),
+    )
+
+
+def _extract(source: write.Source, output: Path) -> None:
+    grid = write.plan(source, ActivationsConfig())
+    write.prepare(source, grid, output)
+    write.seal(source, grid, output, write.write_shards(source, grid, output, grid.shards))
+
+
+def _extraction(folder: Path) -> dict[str, object]:
+    source, output = _source(EXTRACTED), folder / "extraction" / "t.json"
+
+    def ours() -> None:
+        _extract(source, output)
+
+    def bare() -> None:
+        for start in range(0, EXTRACTED, BATCH):
+            source.states(start, min(start + BATCH, EXTRACTED))
+
+    def clean() -> None:
+        shutil.rmtree(output.parent, ignore_errors=True)
+        output.parent.mkdir()
+
+    timed = _in_turns(ours, bare, EXTRACTIONS, before=clean)
+    return _row("extraction, the store being written, vs the bare forward pass", timed)
+
+
+def _batches(folder: Path) -> list[dict[str, object]]:
+    output = folder / "batches" / "t.json"
+    output.parent.mkdir()
+    _extract(_source(IMAGES), output)
+    states = Activations(output)
+    flat, published = _memmap(states, folder), _published(states, folder)
+    # One iterator, as in training; the turn before the first counted one verifies the checksums.
+    ours = states.batches("train", BATCH, seed=0)
+    indices: list[np.ndarray] = []
+
+    def epochs() -> None:
+        steps = EPOCHS * (IMAGES // BATCH)
+        indices[:] = [next(ours).indices.numpy() for _ in range(steps)]
+
+    def same_from_memmap() -> None:
+        for chosen in indices:
+            torch.from_numpy(flat[chosen]).float()
+
+    def from_published() -> None:
+        rng = np.random.default_rng(0)
+        starts = [rng.permutation(IMAGES // BATCH) * BATCH for _ in range(EPOCHS)]
+        read = lambda start: torch.from_numpy(published[start : start + BATCH])
+        with ThreadPoolExecutor(PUBLISHED_THREADS) as pool:
+            for ready in _ahead(pool, read, np.concatenate(starts).tolist()):
+                assert len(ready) == BATCH
+
+    memmap = _in_turns(epochs, same_from_memmap, REPEATS)
+    layout = _in_turns(epochs, from_published, REPEATS)
+    ours.close()
+    return [
+        _row("shuffled training batches vs np.memmap", memmap),
+        _row("shuffled training batches vs the published layout", layout),
+    ]
+
+
+def _memmap(states: Activations, folder: Path) -> np.ndarray:
+    flat = np.memmap(folder / "flat.bin", np.float16, "w+", shape=states.shape)
+    for start, block, _ in states.blocks("train", 512):
+        flat[start : start + len(block)] = block
+    flat.flush()
+    return np.memmap(folder / "flat.bin", np.float16, "r", shape=states.shape)
+
+
+def _published(states: Activations, folder: Path) -> zarr.Array:
+    """Chunks of 128 images and one layer, float32, zstd, a file for each."""
+    chunk = (PUBLISHED_CHUNK, 1, *states.shape[2:])
+    array = zarr.create_array(
+        folder / "published.zarr",
+        shape=states.shape,
+        chunks=chunk,
+        dtype="float32",
+        compressors=zarr.codecs.ZstdCodec(),
+    )
+    for start, block, _ in states.blocks("train", 4 * PUBLISHED_CHUNK):
+        array[start : start + len(block)] = block
+    return array
+
+
+def _ahead(pool: ThreadPoolExecutor, read: Callable, starts: list[int]) -> Iterator[torch.Tensor]:
+    """Batches in order, each thread at work on one that is not yet needed."""
+    waiting = [pool.submit(read, start) for start in starts[:PUBLISHED_THREADS]]
+    for start in [*starts[PUBLISHED_THREADS:], *itertools.repeat(None, PUBLISHED_THREADS)]:
+        if not waiting:
+            return
+        ready = waiting.pop(0).result()
+        if start is not None:
+            waiting.append(pool.submit(read, start))
+        yield ready
+
+
+def _in_turns(
+    ours: Callable[[], None],
+    reference: Callable[[], None],
+    repeats: int,
+    before: Callable[[], None] = lambda: None,
+) -> np.ndarray:
+    """Seconds of both, (repeats, 2), after one turn that does not count."""
+    timed = []
+    for _ in range(repeats + 1):
+        before()
+        marks = [time.perf_counter()]
+        for call in (ours, reference):
+            call()
+            marks.append(time.perf_counter())
+        timed.append(np.diff(marks))
+    return np.array(timed[1:])
+
+
+def _row(name: str, timed: np.ndarray) -> dict[str, object]:
+    ours, reference = timed.T
+    low, ratio, high = np.percentile(reference / ours, [25, 50, 75])
+    return {
+        "name": name,
+        "ours": float(np.median(ours)),
+        "reference": float(np.median(reference)),
+        "ratio": float(ratio),
+        "n": len(timed),
+        "spread": float(high - low),
+    }
+
+
+def _memory(folder: Path) -> list[dict[str, object]]:
+    """Peak MiB of a process that extracts, and of one that reads an epoch of batches."""
+    found = []
+    for what in PEAKS:
+        many, few = (
+            _peak(what, n, folder / f"memory-{n}" / "t.json") for n in (IMAGES, FEW_IMAGES)
+        )
+        found.append(
+            {
+                "name": f"peak memory of {what}, {IMAGES} vs {FEW_IMAGES} images",
+                "ours": many,
+                "reference": few,
+                "ratio": many / few,
+                "n": 1,
+                "spread": math.nan,
+            }
+        )
+    return found
+
+
+def _peak(what: str, images: int, output: Path) -> float:
+    command = [sys.executable, "-m", "benchmarks.store", what, str(images), str(output)]
+    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(run.stdout)
+
+
+def _extract_once(images: int, output: Path) -> None:
+    output.parent.mkdir()
+    _extract(_source(images), output)
+
+
+def _read_epoch(images: int, output: Path) -> None:
+    assert store_folder(output).is_dir()
+    batches = Activations(output).batches("train", BATCH, seed=0)
+    for _ in range(images // BATCH):
+        next(batches)
+    batches.close()
+
+
+def _peak_memory_mb() -> float:
+    """Peak MiB of this process; on Linux `getrusage` would include the parent's."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return peak_memory_mb()
+    lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    return int(lines["VmHWM"].split()[0]) / 2**10
+
+
+# In this order: the first leaves the store that the second reads.
+PEAKS = {"extraction": _extract_once, "training batches": _read_epoch}
+
+
+if __name__ == "__main__":
+    PEAKS[sys.argv[1]](int(sys.argv[2]), Path(sys.argv[3]))
+    print(_peak_memory_mb())

@@ -1,0 +1,60 @@
+"""Which shards are finished: one small record per shard, so that writers never share a file.
+
+A record outlives the manifest: when a shard is lost, deleting the manifest and extracting again
+redoes that shard alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from raptor.activations.manifest import Rounding, Shard, ledger_folder, store_folder
+from raptor.config.fields import Section
+from raptor.files import sha256, write_json
+
+log = logging.getLogger(__name__)
+
+
+class Entry(Section):
+    """A finished shard, and the identity (teacher, data, code, grid) of the store it is part of."""
+
+    identity: str
+    shard: Shard
+    rounding: Rounding
+
+
+def record(manifest: Path, index: int, entry: Entry) -> None:
+    """Note that shard `index` is finished; call it after the shard's file is whole."""
+    write_json(_path(manifest, index), entry.model_dump(mode="json"))
+
+
+def finished(manifest: Path, index: int, identity: str) -> Entry | None:
+    """The record of shard `index` if it belongs to this store and its file is as it was written.
+
+    Anything else (no record, another identity, a file missing, short or changed) is None, and
+    the shard has to be written again.
+    """
+    try:
+        entry = Entry.model_validate_json(_path(manifest, index).read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError:
+        log.warning("%s: unreadable, writing the shard again", _path(manifest, index))
+        return None
+    if entry.identity != identity:
+        return None
+    path = store_folder(manifest) / entry.shard.file
+    if not path.is_file() or path.stat().st_size != entry.shard.bytes:
+        log.warning("%s: missing or of the wrong size, writing it again", path)
+        return None
+    if sha256(path) != entry.shard.sha256:
+        log.warning("%s: damaged (checksum differs), writing it again", path)
+        return None
+    return entry
+
+
+def _path(manifest: Path, index: int) -> Path:
+    return ledger_folder(manifest) / f"{index:05d}.json"

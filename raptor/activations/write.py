@@ -1,0 +1,306 @@
+"""Extraction: run a teacher over every image and write its states a_0..a_L, shard by shard.
+
+`prepare` makes the empty store, `write_shards` fills any of its shards (one writer each, in any
+order, in one job or many), `seal` writes the manifest. `extract` does the three.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import zarr
+
+from raptor.activations import ledger
+from raptor.activations.ledger import Entry
+from raptor.activations.manifest import (
+    ZARR_DTYPE,
+    Grid,
+    Manifest,
+    Precision,
+    Rounding,
+    Shard,
+    TeacherFile,
+    ledger_folder,
+    store_folder,
+)
+from raptor.activations.precision import Rounder
+from raptor.errors import RaptorError
+from raptor.files import digest, sha256
+from raptor.provenance import code_digest
+
+if TYPE_CHECKING:
+    from raptor.config.activations import ActivationsConfig
+    from raptor.config.data import DataConfig
+
+log = logging.getLogger(__name__)
+
+LOG_SECONDS = 5.0
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where states come from: a teacher (on its device) and the splits, in the store's order."""
+
+    teacher: Any  # `states(images_BCHW) -> (B, S, T, D)`, `layout`
+    file: TeacherFile
+    splits: Mapping[str, Any]  # `len`, `.images(indices)`, `.labels`, `.sample_ids`
+    data: dict[str, Any]
+    device: torch.device
+
+    @property
+    def spans(self) -> dict[str, tuple[int, int]]:
+        """Split -> first image of the store and the one after its last."""
+        ends = list(itertools.accumulate(len(split) for split in self.splits.values()))
+        return dict(zip(self.splits, zip([0, *ends], ends, strict=False), strict=True))
+
+    @property
+    def sample_ids(self) -> list[str]:
+        return [str(name) for split in self.splits.values() for name in split.sample_ids]
+
+    @property
+    def labels(self) -> list[int]:
+        return [int(label) for split in self.splits.values() for label in split.labels]
+
+    def images(self, start: int, stop: int) -> torch.Tensor:
+        """Images [start, stop) of the store, (B, C, H, W) on the device."""
+        parts = [
+            self.splits[name].images(list(range(max(start, a) - a, min(stop, b) - a)))
+            for name, (a, b) in self.spans.items()
+            if max(start, a) < min(stop, b)
+        ]
+        return torch.cat(parts).to(self.device)
+
+    @torch.inference_mode()
+    def states(self, start: int, stop: int) -> torch.Tensor:
+        return self.teacher.states(self.images(start, stop))
+
+
+def extract(
+    *,
+    teacher: Path,
+    data: DataConfig,
+    config: ActivationsConfig,
+    output: Path,
+    device: torch.device,
+) -> None:
+    """Store the states of every image; write the manifest `output` last.
+
+    Images stand in the order train, val, test. Shards that an earlier run finished for the same
+    teacher, data, code and dtype are verified and kept. Raises `RaptorError` where a state is
+    not finite or overflows the dtype, and where the disk is too small.
+    """
+    from raptor.data import open_split
+    from raptor.teachers.files import load_teacher
+
+    source = Source(
+        teacher=load_teacher(teacher, device),
+        file=TeacherFile(name=Path(teacher).stem, sha256=sha256(teacher)),
+        splits={name: open_split(data, name) for name in SPLITS},
+        data=data.model_dump(mode="json"),
+        device=device,
+    )
+    grid = plan(source, config)
+    prepare(source, grid, output)
+    entries = write_shards(source, grid, output, grid.shards)
+    seal(source, grid, output, entries)
+
+
+def plan(source: Source, config: ActivationsConfig) -> Grid:
+    """The grid of the store; its states, tokens and width are those of the first image."""
+    states, tokens, width = source.states(0, 1).shape[1:]
+    images = sum(len(split) for split in source.splits.values())
+    return Grid(
+        (images, states, tokens, width), config.dtype, config.chunk_images, config.shard_images
+    )
+
+
+def identity(source: Source, grid: Grid) -> str:
+    """Digest of all that decides the bytes of a shard."""
+    return digest(
+        [
+            source.file.sha256,
+            source.data,
+            source.sample_ids,
+            source.labels,
+            [grid.shape, grid.dtype, grid.chunk_images, grid.shard_images],
+            code_digest("raptor/activations/write.py"),
+        ]
+    )
+
+
+def prepare(source: Source, grid: Grid, output: Path) -> None:
+    """Make the empty array, unless it is there already; one of another identity is removed."""
+    folder, name = store_folder(output), identity(source, grid)
+    if folder.exists():
+        if _identity_of(folder) == name:
+            return
+        log.info("%s: belongs to another teacher, data or dtype; removing it", folder)
+        shutil.rmtree(folder)
+    shutil.rmtree(ledger_folder(output), ignore_errors=True)
+    zarr.create_array(
+        folder,
+        shape=grid.shape,
+        chunks=grid.chunk,
+        shards=grid.shard,
+        dtype=ZARR_DTYPE[grid.dtype],
+        compressors=None,
+        fill_value=0,
+        dimension_names=("image", "state", "token", "width"),
+        attributes={"identity": name, "dtype": grid.dtype},
+    )
+
+
+def _identity_of(folder: Path) -> str | None:
+    try:
+        return zarr.open_array(folder, mode="r").attrs.get("identity")
+    except (OSError, ValueError, KeyError, TypeError):  # no array, or half of one
+        return None
+
+
+def write_shards(
+    source: Source, grid: Grid, output: Path, shards: Iterable[int]
+) -> dict[int, Entry]:
+    """Write the given shards of a prepared store, those that are finished excepted.
+
+    Returns their records. Each shard is written whole, in one piece, by this call alone; the
+    teacher works on the next one meanwhile, so two shards are in memory.
+    """
+    name = identity(source, grid)
+    entries = {index: ledger.finished(output, index, name) for index in shards}
+    pending = [index for index, entry in entries.items() if entry is None]
+    log.info(
+        "%s: %d images x %d states x %d tokens x %d, %s: %.3g GB in %d files, %d/%d shards to do",
+        source.file.name, *grid.shape, grid.dtype, sum(map(grid.bytes_of, grid.shards)) / 1e9,
+        len(grid.shards) + 1, len(pending), len(entries),
+    )  # fmt: skip
+    # A chunk that happens to be all zero is written too: an absent one must mean damage.
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        array = zarr.open_array(store_folder(output), mode="r+")
+    for index in pending:  # what is left of an interrupted write
+        _shard_path(array, output, index).unlink(missing_ok=True)
+    _check_space(output, sum(map(grid.bytes_of, pending)))
+    with ThreadPoolExecutor(1, thread_name_prefix="shard-writer") as pool:
+        writing: tuple[int, Future[Entry]] | None = None
+        for index, states, cost in _computed(source, grid, pending):
+            if writing:  # raises what the writer raised
+                entries[writing[0]] = writing[1].result()
+            writing = index, pool.submit(_write, array, output, index, name, states, cost)
+        if writing:
+            entries[writing[0]] = writing[1].result()
+    return {index: entry for index, entry in entries.items() if entry is not None}
+
+
+def _check_space(output: Path, needed: int) -> None:
+    free = shutil.disk_usage(output.parent).free
+    if needed > free:
+        raise RaptorError(
+            f"activations need {needed / 1e9:.3g} GB at {output.parent}, {free / 1e9:.3g} GB free; "
+            "free space, point the results folder elsewhere or use a 16-bit activations.dtype"
+        )
+
+
+def _computed(
+    source: Source, grid: Grid, shards: list[int]
+) -> Iterator[tuple[int, torch.Tensor, Rounding]]:
+    """States (images, S, T, D) of one shard after another, as stored.
+
+    Two buffers take turns: a shard must be written before the one after the next is asked for.
+    """
+    sample_ids, rounder = source.sample_ids, Rounder(grid.dtype)
+    buffers = [torch.empty(grid.shard, dtype=rounder.dtype) for _ in shards[:2]]
+    progress = _Progress(source.file.name, sum(b - a for a, b in map(grid.images_of, shards)))
+    for index, buffer in zip(shards, itertools.cycle(buffers), strict=False):
+        first, last = grid.images_of(index)
+        rounder.clear()
+        for start in range(first, last, grid.chunk_images):
+            stop = min(start + grid.chunk_images, last)
+            states = rounder(source.states(start, stop), sample_ids[start:stop])
+            buffer[start - first : stop - first] = states
+            progress.add(stop - start)
+        yield index, buffer[: last - first], rounder.rounding()
+
+
+class _Progress:
+    """Says every few seconds how far it is and when it ends."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self._title, self._total, self._done = title, total, 0
+        self._started = self._logged = time.monotonic()
+
+    def add(self, images: int) -> None:
+        self._done += images
+        now = time.monotonic()
+        if now - self._logged > LOG_SECONDS or self._done == self._total:
+            rate = self._done / (now - self._started)
+            log.info(
+                "%s: %d/%d images, %.0f a second, %.0f s left",
+                self._title, self._done, self._total, rate, (self._total - self._done) / rate,
+            )  # fmt: skip
+            self._logged = now
+
+
+def _write(
+    array: zarr.Array, output: Path, index: int, name: str, states: torch.Tensor, cost: Rounding
+) -> Entry:
+    start, is_bfloat16 = index * array.shards[0], states.dtype == torch.bfloat16
+    stored = states.view(torch.int16).numpy().view(np.uint16) if is_bfloat16 else states.numpy()
+    array[start : start + len(stored)] = stored
+    path = _shard_path(array, output, index)
+    shard = Shard(
+        file=path.relative_to(store_folder(output)).as_posix(),
+        bytes=path.stat().st_size,
+        sha256=sha256(path),
+    )
+    entry = Entry(identity=name, shard=shard, rounding=cost)
+    ledger.record(output, index, entry)
+    return entry
+
+
+def _shard_path(array: zarr.Array, output: Path, index: int) -> Path:
+    return store_folder(output) / array.metadata.encode_chunk_key((index, 0, 0, 0))
+
+
+def seal(source: Source, grid: Grid, output: Path, entries: Mapping[int, Entry]) -> None:
+    """Write the manifest of a store whose shards are all there.
+
+    `entries` are the verified records of the shards, from `write_shards` or `ledger.finished`.
+    """
+    missing = [index for index in grid.shards if index not in entries]
+    if missing:
+        raise RaptorError(
+            f"{store_folder(output)}: shards {missing} are not written; run their extraction again"
+        )
+    ordered = [entries[index] for index in grid.shards]
+    precision = Precision.of([entry.rounding for entry in ordered])
+    manifest = Manifest(
+        shape=grid.shape,
+        dtype=grid.dtype,
+        zarr_dtype=ZARR_DTYPE[grid.dtype],
+        chunk=grid.chunk,
+        shard=grid.shard,
+        tokens=source.teacher.layout,
+        teacher=source.file,
+        data=source.data,
+        splits=source.spans,
+        labels=source.labels,
+        sample_ids=source.sample_ids,
+        shards=[entry.shard for entry in ordered],
+        precision=precision,
+    )
+    manifest.save(output)
+    log.info(
+        "%s: largest entry %.4g, relative rounding error of %s: max %.2g, rms %.2g",
+        source.file.name, max(precision.max_entry), grid.dtype,
+        max(precision.max_relative_error), max(precision.rms_relative_error),
+    )  # fmt: skip

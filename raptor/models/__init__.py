@@ -1,0 +1,1 @@
+"""Raptors: recurrent blocks, the student made of them, its first weights, and its files."""

@@ -1,0 +1,107 @@
+"""One pass over a split of stored states: what a probe needs of it, in bounded memory."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from raptor.activations.read import Activations
+from raptor.config.analysis import ProbesConfig
+from raptor.errors import RaptorError
+from raptor.probes.classification import Features, fit_probe, predict, top1
+from raptor.probes.features import pooled_features
+from raptor.seeds import derive_seed
+from raptor.stored import open_teacher
+from raptor.teachers.adapter import Teacher
+
+log = logging.getLogger(__name__)
+
+IMAGES = 128  # images in memory at a time, with all their states
+LOG_SECONDS = 5.0
+
+LastState = Callable[[Tensor], Tensor]  # stored states (B, S', T, D) -> a last state a_L (B, T, D)
+
+
+def last_stored(states_BSTD: Tensor) -> Tensor:
+    """The last of the states read: the teacher's own a_L."""
+    return states_BSTD[:, -1]
+
+
+@dataclass(frozen=True)
+class Readout:
+    """Features of the last state of every image, and how the teacher's own head does on it."""
+
+    features: Features
+    accuracy_head: float
+
+    def accuracy(self, probe: nn.Linear) -> float:
+        """Top-1 of `probe` on these features, in [0, 1]."""
+        return top1(predict(probe, self.features), self.features.labels)
+
+
+@dataclass(frozen=True)
+class Probing:
+    """A teacher, its stored states, and where to compute."""
+
+    name: str
+    teacher: Teacher
+    activations: Activations
+    config: ProbesConfig
+    device: torch.device
+
+    @classmethod
+    def open(
+        cls, teacher: Path, activations: Path, config: ProbesConfig, device: torch.device
+    ) -> Probing:
+        """Load both; RaptorError where the store does not hold this teacher's states."""
+        model, store = open_teacher(teacher, activations, device)
+        return cls(Path(teacher).stem, model, store, config, device)
+
+    def read_out(
+        self, split: str, last: LastState, *, title: str, layers: list[int] | None = None
+    ) -> Readout:
+        """Stream the states `layers` (all of them by default) of `split` through `last`."""
+        values, labels, hits = [], [], 0
+        with torch.inference_mode():
+            for states_BSTD, labels_B in self._stream(split, layers, title):
+                try:
+                    state_BTD = last(states_BSTD)
+                    values.append(pooled_features(self.teacher, state_BTD))
+                except RaptorError as error:
+                    raise RaptorError(f"{title}: {error}") from None
+                labels.append(labels_B)
+                hits += int(
+                    (self.teacher.logits(state_BTD).argmax(1).cpu().numpy() == labels_B).sum()
+                )
+        # Outside inference mode: a probe is trained on these tensors.
+        features = Features.of(np.concatenate(values), np.concatenate(labels))
+        return Readout(features, hits / len(features.labels))
+
+    def _stream(
+        self, split: str, layers: list[int] | None, title: str
+    ) -> Iterator[tuple[Tensor, np.ndarray]]:
+        seen, logged = 0, time.monotonic()
+        for _, states_BSTD, labels_B in self.activations.blocks(split, IMAGES, layers):
+            yield torch.from_numpy(states_BSTD).to(self.device), labels_B
+            seen += len(labels_B)
+            if time.monotonic() - logged > LOG_SECONDS:
+                log.info("%s: %d images of %s read", title, seen, split)
+                logged = time.monotonic()
+
+    def fit(self, start: nn.Linear, train: Readout, val: Readout, *names: object) -> nn.Linear:
+        """A probe trained from `start`; its data order depends on `names` and the seed alone."""
+        return fit_probe(
+            start=start,
+            train=train.features,
+            val=val.features,
+            config=self.config.classification,
+            seed=derive_seed(self.config.seed, "probe", self.name, *names),
+            device=self.device,
+        )

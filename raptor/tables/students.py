@@ -1,0 +1,160 @@
+"""Raptors side by side: the tables behind Figs 3 and 5, the training curves and Table 2."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raptor.errors import RaptorError
+from raptor.tables import published
+from raptor.tables.files import read_table, read_tables, write_table
+from raptor.tables.gather import STUDENT
+from raptor.tables.summary import summarise
+
+COMPARED = (
+    "r2_mean accuracy accuracy_head accuracy_teacher accuracy_teacher_head "
+    "recovered recovered_head n_test"
+)
+METRICS = ["recovered", "recovered_head", "r2_mean", "r2_cls", "r2_registers", "r2_patch"]
+BASELINES = {"r2_identity": "identity", "r2_layer_mean": "layer_mean", "r2_linear": "linear"}
+INDEX = ["teacher", "recipe", "k", "seed"]  # what an index calls as we do
+HISTORY = "stage step metric layer tokens value"
+
+
+def partition_comparison(*, students: Sequence[Path], output: Path) -> None:
+    """One row per student of the study: what it keeps, by partition and k."""
+    table = read_tables(students, " ".join([*STUDENT, COMPARED]))
+    table = table[[*STUDENT, *COMPARED.split()]]
+    write_table(table.sort_values(STUDENT, kind="stable"), output)
+
+
+def fidelity_by_k(
+    *,
+    students: Sequence[Path],
+    probes: Sequence[Path],
+    reference: Path | None,
+    output: Path,
+) -> None:
+    """Long table `part, teacher, recipe, partition, k, seed, metric, value, n_test`.
+
+    `part`: `student` (one row per student and metric), `baseline` (R² of a trivial prediction,
+    named in `partition`; mean over layers) or `reference` (accuracy of a smaller teacher, named
+    in `partition`, as a share of this teacher's). `probes` holds the probe of each teacher.
+    """
+    table = read_tables(students, " ".join([*STUDENT, *METRICS, "n_test"]))
+    long = table.melt([*STUDENT, "n_test"], METRICS, "metric", "value").assign(part="student")
+    own = read_tables(probes, " ".join(["teacher accuracy accuracy_head n_test", *BASELINES]))
+    own = own[own["teacher"].isin(table["teacher"])]
+    trivial = own.rename(columns=BASELINES).melt(
+        ["teacher", "n_test"], list(BASELINES.values()), "partition", "value"
+    )
+    parts = [long, trivial.assign(part="baseline", metric="r2_mean")]
+    if reference is not None:
+        parts.append(_reference_rows(read_table(reference).iloc[0], own))
+    both = pd.concat(parts, ignore_index=True).convert_dtypes()
+    columns = ["part", *STUDENT, "metric", "value", "n_test"]
+    write_table(both[columns].sort_values(columns[:-2], kind="stable"), output)
+
+
+def _reference_rows(smaller: pd.Series, teachers: pd.DataFrame) -> pd.DataFrame:
+    """The smaller teacher's accuracy as a share of each teacher's."""
+    metrics = {"recovered": "accuracy", "recovered_head": "accuracy_head"}
+    return pd.concat(
+        [
+            pd.DataFrame(
+                {
+                    "part": "reference",
+                    "teacher": teachers["teacher"],
+                    "partition": smaller["teacher"],
+                    "metric": metric,
+                    "value": smaller[column] / teachers[column],
+                    "n_test": teachers["n_test"],
+                }
+            )
+            for metric, column in metrics.items()
+        ]
+    )
+
+
+def training_curves(*, students: Sequence[Path], output: Path) -> None:
+    """Loss, R² (mean over layers, by token type) and λ by step, one line per student and stage.
+
+    `students`: the indices written by the training jobs; each student's history lies beside its
+    index. Columns: STUDENT, then `stage, step, metric, tokens, value`.
+    """
+    tables = [
+        _history(Path(index).parent, entry) for index in students for entry in _entries(index)
+    ]
+    if not tables:
+        raise RaptorError("no student to draw; check that figures.training_curves.study names one")
+    write_table(pd.concat(tables, ignore_index=True), output)
+
+
+def _entries(index: Path) -> list[dict[str, Any]]:
+    try:
+        return json.loads(Path(index).read_text(encoding="utf-8"))["students"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RaptorError(f"{index}: no index of students ({error}); train them again") from None
+
+
+def _history(folder: Path, entry: dict[str, Any]) -> pd.DataFrame:
+    history = read_table(folder / f"seed{entry['seed']}.history.csv", HISTORY)
+    history = history[history["metric"].isin(("loss", "r2", "lambda"))]
+    # Loss and λ belong to no token type; `all` keeps them through the grouping.
+    history = history.assign(tokens=history["tokens"].fillna("all"))
+    keys = ["stage", "step", "metric", "tokens"]
+    mean = history.groupby(keys, sort=True)["value"].mean().reset_index()
+    names = {"partition": entry["method"]} | {key: entry[key] for key in INDEX}
+    return mean.assign(**names)[[*STUDENT, *keys, "value"]]
+
+
+def table_probes(
+    *,
+    students: Sequence[Path],
+    probes: Sequence[Path],
+    reference: Path | None,
+    output: Path,
+) -> None:
+    """One row per teacher and group of students that differ in nothing but the seed (Table 2).
+
+    `model` is `raptor`, `teacher` or `smaller teacher`. For each measure the mean, `_sd`
+    (ddof = 1) and 95 % t interval over `n_seeds`. `paper_*`: what the paper gives for DINOv2
+    ViT-B on ImageNet-1k with Max-Cut partitions of the same k.
+    """
+    table = read_tables(students, " ".join([*STUDENT, COMPARED]))
+    own = read_tables(probes, "teacher accuracy accuracy_head n_test")
+    rows = [
+        _raptor_row(key, group)
+        for key, group in table.groupby(["teacher", "recipe", "partition", "k"], sort=True)
+    ]
+    teachers = own[own["teacher"].isin(table["teacher"])]
+    rows += [_teacher_row(one, "teacher", published.TOP1_TEACHER) for _, one in teachers.iterrows()]
+    if reference is not None:
+        smaller = read_table(reference, "teacher accuracy accuracy_head n_test").iloc[0]
+        rows.append(_teacher_row(smaller, "smaller teacher", published.TOP1_SMALLER_TEACHER))
+    write_table(pd.DataFrame(rows).convert_dtypes(), output)
+
+
+def _raptor_row(key: tuple, group: pd.DataFrame) -> dict[str, object]:
+    teacher, recipe, partition, k = key
+    row = {"model": "raptor", "teacher": teacher, "recipe": recipe, "partition": partition, "k": k}
+    row |= {"n_seeds": len(group), "n_test": group["n_test"].iloc[0]}
+    for name in ("accuracy", "accuracy_head", "recovered", "recovered_head", "r2_mean"):
+        found = summarise(group[name])
+        row |= {name: found.mean, f"{name}_sd": found.sd}
+        row |= {f"{name}_low": found.ci_low, f"{name}_high": found.ci_high}
+    is_published = partition == "maxcut" and k in published.TOP1
+    top1, sd = published.TOP1[k] if is_published else (np.nan, np.nan)
+    kept = published.recovered(k) if is_published else np.nan
+    return row | {"paper_top1": top1, "paper_top1_sd": sd, "paper_recovered": kept}
+
+
+def _teacher_row(probe: pd.Series, model: str, top1: float) -> dict[str, object]:
+    row = {"model": model, "n_seeds": 1}
+    row |= {key: probe[key] for key in ("teacher", "n_test", "accuracy", "accuracy_head")}
+    return row | {"paper_top1": top1, "paper_recovered": top1 / published.TOP1_TEACHER}

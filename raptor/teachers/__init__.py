@@ -1,0 +1,1 @@
+"""Teachers: the Vision Transformers under study."""

@@ -1,0 +1,57 @@
+"""From configuration to a Vision Transformer with its initial weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from timm.layers import DropPath
+from timm.models.vision_transformer import VisionTransformer
+
+from raptor.config.data import DataConfig
+from raptor.config.teachers import TrainedTeacher
+from raptor.seeds import derive_seed
+from raptor.teachers.adapter import Teacher
+
+
+def build_teacher(spec: TrainedTeacher, data: DataConfig, num_classes: int) -> Teacher:
+    """A `Teacher` for images of `data` with initial weights that follow from `spec.seed` alone.
+
+    `[cls | registers | patches]`, class token pooled, stochastic depth at the same rate in every
+    layer (paper §Method 7).
+    """
+    architecture = spec.model_dump(exclude={"kind", "seed", "training"}) | {
+        "image_size": data.image_size,
+        "channels": data.channels,
+        "num_classes": num_classes,
+    }
+    return assemble(architecture, seed=spec.seed)
+
+
+def assemble(architecture: Mapping[str, Any], *, seed: int) -> Teacher:
+    """A `Teacher` of that architecture; the global random state is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(derive_seed(seed, "teacher", "weights"))
+        model = VisionTransformer(
+            img_size=architecture["image_size"],
+            in_chans=architecture["channels"],
+            num_classes=architecture["num_classes"],
+            depth=architecture["depth"],
+            embed_dim=architecture["width"],
+            num_heads=architecture["heads"],
+            mlp_ratio=architecture["mlp_ratio"],
+            patch_size=architecture["patch_size"],
+            reg_tokens=architecture["registers"],
+            init_values=architecture["layer_scale"],
+            global_pool="token",
+        )
+    _set_stochastic_depth(model, architecture["stochastic_depth"])
+    return Teacher(model, architecture)
+
+
+def _set_stochastic_depth(model: VisionTransformer, rate: float) -> None:
+    """Drop both branches of every block at `rate`; timm's `drop_path_rate` grows with depth."""
+    if rate > 0:
+        for block in model.blocks:
+            block.drop_path1, block.drop_path2 = DropPath(rate), DropPath(rate)

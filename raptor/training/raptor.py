@@ -1,0 +1,178 @@
+"""Training Raptors: both stages of the paper's recipe (§Method 4–5), and what a rule calls."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from raptor.activations.read import Activations
+from raptor.config.students import Recipe
+from raptor.errors import RaptorError
+from raptor.files import digest, sha256, write_json
+from raptor.models.files import load_raptor, raptor_facts, save_raptor
+from raptor.models.initialise import build_raptor
+from raptor.models.raptor import Raptor
+from raptor.partition import Partition, format_segments, read_partition
+from raptor.seeds import derive_seed
+from raptor.stored import open_teacher
+from raptor.teachers.adapter import Teacher
+from raptor.training.checkpoint import Checkpoint
+from raptor.training.history import write_history
+from raptor.training.loop import fit
+from raptor.training.stages import ClosedLoopTraining, SegmentTraining
+
+log = logging.getLogger(__name__)
+
+_STAGES = {"stage1": SegmentTraining, "stage2": ClosedLoopTraining}
+
+History = dict[str, list[dict[str, float]]]  # stage -> rows of `raptor.training.loop.fit`
+
+
+def train_raptors(
+    *,
+    teacher: Path,
+    activations: Path,
+    partition: Path,
+    recipe: Recipe,
+    recipe_name: str,
+    seeds: list[int],
+    output: Path,
+    state: Path,
+    identity: str,
+    device: torch.device,
+    seed: int,
+) -> None:
+    """Train one student for each of `seeds` on the stored states and write the index `output`.
+
+    Beside the index: `seed<s>.safetensors`, `.json` and `.history.csv`. Student s follows row s
+    of the CSV `partition`; its first weights and data order follow from (`seed`, recipe, method,
+    k, s). A student that is there with the same `identity` and a right checksum is kept; one
+    that was interrupted continues from the folder `state`, which is removed in the end. The index
+    holds, for each student, `file, sha256, teacher, recipe, method, k, seed, segments, labels
+    (1..k by layer), parameters, steps, seconds` (of the last run, where it was interrupted) and
+    `r2`, on the validation split.
+    """
+    model, store = open_teacher(teacher, activations, device)
+    entries = []
+    for student in seeds:
+        cut = read_partition(partition, student)
+        path = output.parent / f"seed{student}.safetensors"
+        own = digest([identity, student])
+        if not _is_trained(path, own):
+            facts = _facts(teacher.stem, recipe_name, cut, student)
+            started = time.monotonic()
+            raptor, history = train_raptor(
+                teacher=model,
+                store=store,
+                cut=cut,
+                recipe=recipe,
+                title="{teacher} {recipe} {method} k={k} seed {seed}".format(**facts),
+                state=state / f"seed{student}",
+                identity=own,
+                seed=derive_seed(seed, "raptor", recipe_name, cut.method, cut.k, student),
+            )
+            facts |= _results(raptor, history) | {"seconds": round(time.monotonic() - started, 2)}
+            write_history(_history_path(path), history)
+            save_raptor(raptor, path, identity=own, **facts)
+        entries.append(_entry(path, cut))
+    write_json(output, {"students": entries})
+    _forget(state, seeds)
+
+
+def train_raptor(
+    *,
+    teacher: Teacher,
+    store: Activations,
+    cut: Partition,
+    recipe: Recipe,
+    title: str,
+    state: Path,
+    identity: str,
+    seed: int,
+) -> tuple[Raptor, History]:
+    """One student and, by stage, the rows of `raptor.training.loop.fit`.
+
+    Computes on the device of `teacher`. Each stage resumes from its own folder in `state`, and
+    one that was complete is not run again. The same `seed` gives the same student, bit for bit
+    on a CPU, interrupted or not.
+    """
+    labels = [label - 1 for label in cut.labels]
+    raptor = build_raptor(recipe, labels, teacher, derive_seed(seed, "initialise"))
+    device = next(teacher.parameters()).device
+    raptor = raptor.to(device).train()
+    history: History = {}
+    for name, trainer in _STAGES.items():
+        settings = getattr(recipe, name)
+        if settings is None:
+            continue
+        training = trainer(raptor, store, recipe, settings, derive_seed(seed, name), device)
+        history[name] = fit(
+            title=f"{title} {name}",
+            steps=settings.steps,
+            step=training.step,
+            parts={"raptor": raptor, "optimizer": training.optimizer},
+            checkpoint=Checkpoint(state / name, identity),
+            validate=training.validate,
+            validate_every=settings.validate_every,
+        )
+    return raptor.eval(), history
+
+
+def _facts(teacher: str, recipe: str, cut: Partition, seed: int) -> dict[str, Any]:
+    """Which student it is, as its JSON and the index say."""
+    names = {"teacher": teacher, "recipe": recipe, "method": cut.method, "k": cut.k, "seed": seed}
+    return {**names, "segments": format_segments(cut.segments)}
+
+
+def _forget(state: Path, seeds: list[int]) -> None:
+    """Remove the training state of `seeds`, and its folder if that leaves it empty."""
+    for seed in seeds:
+        shutil.rmtree(state / f"seed{seed}", ignore_errors=True)
+    with contextlib.suppress(OSError):
+        state.rmdir()
+
+
+def _history_path(path: Path) -> Path:
+    return path.with_suffix(".history.csv")
+
+
+def _is_trained(path: Path, identity: str) -> bool:
+    """Whether the student in `path` is whole and of that identity, its history beside it."""
+    if not (path.is_file() and path.with_suffix(".json").is_file()):
+        return False
+    try:
+        trained = raptor_facts(path).get("identity") == identity
+        load_raptor(path)
+    except RaptorError as error:
+        log.warning("%s; it is trained again", error)
+        return False
+    if trained and _history_path(path).is_file():
+        log.info("%s: already trained, kept", path)
+        return True
+    return False
+
+
+def _results(raptor: Raptor, history: History) -> dict[str, float]:
+    """`parameters` of the blocks, `steps` of both stages, `r2` (validation) at the end."""
+    last = [rows[-1] for rows in history.values()]
+    return {
+        "parameters": sum(parameter.numel() for parameter in raptor.parameters()),
+        "steps": sum(row["step"] for row in last),
+        "r2": last[-1]["r2"],
+    }
+
+
+def _entry(path: Path, cut: Partition) -> dict[str, Any]:
+    """What the index says of a student."""
+    return {
+        **raptor_facts(path),
+        "file": path.name,
+        "sha256": sha256(path),
+        "labels": list(cut.labels),
+    }

@@ -1,0 +1,220 @@
+"""The files that the stages leave behind, made up but shaped as they are, for the figures."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from raptor.config.analysis import PartitionConfig
+from raptor.partition import write_partitions
+
+METHODS = ("maxcut", "maxcut_exact", "uniform", "random", "random_scattered")
+MEASURES = ("cosine", "cosine_all_tokens", "mean_squared_difference", "cka")
+QUALITY = dict(zip(METHODS, (0.005, 0.008, 0.0, -0.004, -0.02), strict=True))
+IMAGES, TEST_IMAGES, CLASSES = 3750, 1000, 10
+
+
+@dataclass
+class Study:
+    """Where everything is, below `root`; call the methods in the order of the pipeline."""
+
+    root: Path
+    teachers: tuple[str, ...] = ("vit", "vit_p02", "untrained")
+    depth: int = 8
+    k: tuple[int, ...] = (2, 3, 4)
+    seeds: int = 3
+    registers: bool = True
+    recipe: str = "phase_mean"
+    measures: tuple[str, ...] = MEASURES
+
+    def path(self, name: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def paths(self, pattern: str) -> list[Path]:
+        """Files of the pattern, in the order of the teachers."""
+        found = [
+            path
+            for teacher in self.teachers
+            for path in sorted(self.root.glob(pattern.format(teacher=teacher)))
+        ]
+        assert found, pattern
+        return found
+
+    def similarity(self) -> None:
+        for rank, teacher in enumerate(self.teachers):
+            rng = np.random.default_rng(rank)
+            steps = np.full(self.depth, 0.02 if teacher == "untrained" else 0.08)
+            if teacher != "untrained":
+                steps[[1, self.depth // 2, self.depth - 2]] = 0.3
+            arrays, rows = {}, []
+            for scale, measure in enumerate(self.measures, start=2):
+                draws = [_matrix(scale / 2 * steps * rng.normal(1, s, self.depth), measure)
+                         for s in [0.0, *[0.2] * 40]]  # fmt: skip
+                arrays[measure], arrays[f"{measure}_bootstrap"] = draws[0], np.stack(draws[1:])
+                low, high = np.percentile(draws[1:], [2.5, 97.5], axis=0)
+                rows += [
+                    (teacher, measure, a + 1, b + 1, draws[0][a, b], low[a, b], high[a, b], IMAGES)
+                    for a, b in itertools.product(range(self.depth), repeat=2)
+                ]
+            np.savez(self.path(f"similarity/{teacher}.npz"), **arrays)
+            keys = ["teacher", "measure", "layer_a", "layer_b"]
+            columns = [*keys, "value", "ci_low", "ci_high", "n"]
+            table = pd.DataFrame(rows, columns=columns).assign(n_units=IMAGES)
+            table.to_csv(self.path(f"similarity/{teacher}.csv"), index=False)
+
+    def partitions(self) -> None:
+        config = PartitionConfig(
+            methods=list(METHODS), k=list(self.k), min_size=1, epsilon=[0.2, 0.1, 0.05]
+        )
+        for teacher in self.teachers:
+            write_partitions(
+                matrices=self.path(f"similarity/{teacher}.npz"),
+                config=config,
+                teacher=teacher,
+                outputs={
+                    (method, k): self.path(f"partitions/{teacher}/{method}-k{k}.csv")
+                    for method in METHODS
+                    for k in self.k
+                },
+                stability=self.path(f"partitions/{teacher}/stability.csv"),
+                epsilon=self.path(f"partitions/{teacher}/epsilon.csv"),
+                seed=0,
+            )
+
+    def probes(self, shallow: bool = True) -> None:
+        names = [*self.teachers, *(["shallow"] if shallow else [])]
+        for rank, teacher in enumerate(names):
+            accuracy = {"shallow": 0.925, "untrained": 0.31}.get(teacher, 0.962 - 0.003 * rank)
+            row = {"teacher": teacher, "accuracy": accuracy, "accuracy_head": accuracy - 0.004}
+            row |= {"n_test": TEST_IMAGES, "parameters": 160_000, "blocks_parameters": 150_000}
+            row |= {"r2_identity": -1.7, "r2_layer_mean": 0.21, "r2_linear": 0.58}
+            pd.DataFrame([row]).to_csv(self.path(f"probes/{teacher}.csv"), index=False)
+            layers = [
+                (teacher, baseline, layer, tokens, row[f"r2_{baseline}"] - 0.01 * layer)
+                for baseline in ("identity", "layer_mean", "linear")
+                for tokens in ("all", *self.tokens)
+                for layer in range(1, self.depth + 1)
+            ]
+            columns = ["teacher", "baseline", "layer", "tokens", "r2"]
+            table = pd.DataFrame(layers, columns=columns)
+            table.to_csv(self.path(f"probes/{teacher}.layers.csv"), index=False)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        return ("cls", "registers", "patches") if self.registers else ("cls", "patches")
+
+    def students(
+        self, methods: tuple[str, ...] = ("maxcut",), *, seeds: int | None = None,
+        teachers: tuple[str, ...] = ("vit",), stages: tuple[str, ...] = ("stage1", "stage2"),
+    ) -> None:  # fmt: skip
+        for teacher, method, k in itertools.product(teachers, methods, self.k):
+            rng = np.random.default_rng(k + 10 * METHODS.index(method))
+            group = f"{teacher}/{self.recipe}/{method}-k{k}"
+            own = range(seeds or self.seeds)
+            rows = [self._student(rng, teacher, method, k, seed) for seed in own]
+            name = f"seeds0-{len(rows) - 1}"
+            pd.DataFrame(rows).to_csv(self.path(f"probes/{group}/{name}.csv"), index=False)
+            layers = [self._layers(row) for row in rows]
+            pd.concat(layers).to_csv(self.path(f"probes/{group}/{name}.layers.csv"), index=False)
+            entries = []
+            for seed in own:
+                entry = {"teacher": teacher, "recipe": self.recipe, "method": method, "k": k}
+                entries.append(entry | {"seed": seed, "file": f"seed{seed}.safetensors"})
+                history = self._history(rng, k, stages)
+                path = self.path(f"raptor/{group}/seed{seed}.history.csv")
+                history.to_csv(path, index=False)
+            index = self.path(f"raptor/{group}/{name}.json")
+            index.write_text(json.dumps({"students": entries}))
+
+    def _student(self, rng, teacher, method, k, seed) -> dict[str, object]:
+        quality = 0.93 + 0.015 * (k - 2) + QUALITY[method] + rng.normal(0, 0.004)
+        share = min(1.0, quality + 0.02)
+        row = {"teacher": teacher, "recipe": self.recipe, "partition": method, "k": k, "seed": seed}
+        row |= {"segments": "1-4 5-8", "parameters": 19_000 * k, "steps": 800}
+        row |= {"r2_mean": quality + 0.02, "r2_cls": quality - 0.03, "r2_patch": quality + 0.025}
+        row["r2_registers"] = quality + 0.03 if self.registers else np.nan
+        row |= {"accuracy": 0.962 * share, "accuracy_head": 0.958 * (share - 0.03)}
+        row |= {"accuracy_probe_frozen": 0.95 * share, "recovered": share}
+        row |= {"accuracy_teacher": 0.962, "accuracy_teacher_head": 0.958}
+        row |= {"recovered_head": share - 0.03, "epsilon_max": 9.1, "epsilon_relative": 0.31}
+        return row | {"n_test": TEST_IMAGES}
+
+    def _layers(self, row: dict[str, object]) -> pd.DataFrame:
+        keys = {key: row[key] for key in ["teacher", "recipe", "partition", "k", "seed"]}
+        return pd.DataFrame(
+            [
+                keys
+                | {"layer": layer, "tokens": tokens, "r2": 0.99 - 0.01 * layer}
+                | {"epsilon": 1.0 * layer, "epsilon_low": 0.9 * layer, "epsilon_high": 1.1 * layer}
+                | {"norm": 10.0 * layer}
+                for tokens in ("all", *self.tokens)
+                for layer in range(1, self.depth + 1)
+            ]
+        )
+
+    def _history(self, rng, k: int, stages: tuple[str, ...]) -> pd.DataFrame:
+        rows = []
+        for stage in stages:
+            for step in range(50, 801, 50):
+                done = step / 800
+                start = 0.3 if stage == "stage1" else 0.9
+                loss = (start * np.exp(-4 * done) + 0.05 / k) * rng.lognormal(0, 0.1)
+                forcing = max(0.0, 1 - done / 0.25) if stage == "stage1" else 0.0
+                r2 = 0.98 - 0.1 / k - start * 1.2 * np.exp(-5 * done) + rng.normal(0, 0.004)
+                rows += [
+                    (stage, step, "loss", "", "", loss),
+                    (stage, step, "lambda", "", "", forcing),
+                ]
+                rows += [(stage, step, "r2", "", "", r2)]
+                rows += [
+                    (stage, step, "error", layer, tokens, loss * layer)
+                    for layer in range(1, self.depth + 1)
+                    for tokens in self.tokens
+                ]
+        return pd.DataFrame(rows, columns=["stage", "step", "metric", "layer", "tokens", "value"])
+
+    def swaps(self, teachers: tuple[str, ...] = ("vit",), samples: int = 60) -> None:
+        half = self.depth // 2
+        for teacher in teachers:
+            rng, rows = np.random.default_rng(7), []
+            for size, kind in itertools.product((1, 2, 3), ("intra", "inter")):
+                for _ in range(min(samples, 40 * size)):
+                    first = int(rng.integers(1, half))
+                    far = (
+                        1
+                        + int(rng.integers(0, 2))
+                        + (2 if kind == "inter" else 0) * int(rng.integers(0, 2))
+                    )
+                    loss = size * (0.06 if kind == "intra" else 0.2) * rng.gamma(2, 0.5)
+                    accuracy = max(0.08, 0.958 - loss)
+                    rows.append(
+                        {"teacher": teacher, "partition": "maxcut", "k": 3}
+                        | {"segments": "1-2 3-4 5-8", "size": size, "kind": kind}
+                        | {"targets": str([first]), "sources": str([first + far])}
+                        | {
+                            "accuracy": accuracy,
+                            "accuracy_teacher": 0.958,
+                            "drop": 0.958 - accuracy,
+                        }
+                        | {"relative_error": loss, "distance": float(far), "n": TEST_IMAGES}
+                    )
+            table = pd.DataFrame(rows)
+            table.to_csv(self.path(f"interventions/{teacher}.swaps.csv"), index=False)
+        samples_table = pd.DataFrame({"split": ["train"] * 20 + ["test"] * 40})
+        samples_table["index"] = range(60)
+        samples_table["label"] = [0] * 20 + [i % CLASSES for i in range(40)]
+        samples_table.to_csv(self.path("data/samples.csv"), index=False)
+
+
+def _matrix(steps: np.ndarray, measure: str) -> np.ndarray:
+    """Similarity that falls with the distance walked from layer to layer."""
+    walked = np.cumsum(np.abs(steps))
+    apart = np.abs(walked[:, None] - walked)
+    return apart if measure == "mean_squared_difference" else np.exp(-apart)

@@ -1,0 +1,33 @@
+"""Files that are whole or absent."""
+
+import hashlib
+
+import pytest
+
+from raptor.files import digest, replacing, sha256, write_json
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_trace(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), replacing(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError("power cut")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_finished_write_replaces(tmp_path):
+    path = tmp_path / "new" / "table.csv"
+    with replacing(path) as temporary:
+        temporary.write_text("whole")
+        assert not path.exists()
+    assert path.read_text() == "whole"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_checksums(tmp_path):
+    write_json(tmp_path / "a.json", {"b": 1, "a": [1, 2]})
+    data = (tmp_path / "a.json").read_bytes()
+    assert sha256(tmp_path / "a.json") == hashlib.sha256(data).hexdigest()
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 3})

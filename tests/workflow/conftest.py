@@ -1,0 +1,70 @@
+"""A private checkout for tests that run Snakemake, edit the code, and run it again."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PARTS = ["Snakefile", "workflow", "raptor", "config", "profiles", "environment.yml"]
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A copy of the workflow in which Snakemake runs."""
+
+    path: Path
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "snakemake", *arguments]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        # The copy's own package, not the one under test in this process; compiled once.
+        return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {
+            "PYTHONPATH": str(self.path)
+        }
+
+    def snakemake(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess:
+        done = subprocess.run(
+            self.command(*arguments),
+            cwd=self.path,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+        if check:
+            assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+        return done
+
+    def planned(self, *arguments: str) -> dict[str, int]:
+        """Rule -> number of jobs that a dry run would start."""
+        text = self.snakemake("-n", "--quiet", "rules", *arguments)
+        table = re.findall(r"^(\w+) +(\d+)$", text.stdout + text.stderr, re.M)
+        return {rule: int(n) for rule, n in table if rule != "total"}
+
+
+def copy_checkout(path: Path) -> Checkout:
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, path / part, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, path / part)
+    return Checkout(path)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory) -> Checkout:
+    """A checkout in which the smoke experiment has run to the end."""
+    checkout = copy_checkout(tmp_path_factory.mktemp("finished"))
+    checkout.snakemake("--configfile", "config/smoke.yaml")
+    return checkout

@@ -1,0 +1,202 @@
+"""The workflow as a user runs it: targets, reruns, bad input, interruptions."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+SMOKE = ("--configfile", "config/smoke.yaml")
+# Everything from students to pictures, at the size of config/smoke.yaml.
+STUDENT_TABLES = {"fidelity", "layers", "partition_comparison", "fidelity_by_k", "training_curves"}
+
+
+def edited_config(checkout, **changes) -> tuple[str, str]:
+    """The smoke configuration with dotted keys changed, in a file of its own."""
+    raw = yaml.safe_load((checkout.path / "config/smoke.yaml").read_text())
+    for dotted, value in changes.items():
+        *parents, last = dotted.split("__")
+        section = raw
+        for parent in parents:
+            section = section.setdefault(parent, {})
+        section[last] = value
+    path = checkout.path / "config/edited.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    return ("--configfile", str(path))
+
+
+def tables(checkout) -> dict[str, str]:
+    root = checkout.path / "results/smoke"
+    files = [*root.glob("tables/*.csv"), *root.glob("figures/*.csv"), *root.glob("figures/*.png")]
+    return {
+        str(file.relative_to(root)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(files)
+    }
+
+
+def test_every_figure_and_table_is_there(finished):
+    made = tables(finished)
+    for name in ("fidelity_by_k", "layer_swaps", "training_curves", "similarity_matrices"):
+        assert f"figures/{name}.png" in made
+        assert f"figures/{name}.csv" in made
+        assert (finished.path / f"results/smoke/figures/{name}.pdf").stat().st_size > 5000
+    header = (finished.path / "results/smoke/tables/fidelity.csv").read_text().split("\n")[0]
+    expected = (
+        "teacher,recipe,partition,k,seed,r2_mean,r2_cls,r2_patch,"
+        "accuracy,accuracy_teacher,recovered"
+    )
+    assert header.startswith(expected)
+
+
+def test_logs_and_provenance_lie_beside_the_results(finished):
+    root = finished.path / "results/smoke"
+    log = (root / "logs/train_teacher/vit.log").read_text().splitlines()
+    assert "start: parameters" in log[0]
+    assert "commit" in log[0]
+    assert list(root.glob("raptor/vit/phase_mean/maxcut-k2/*.provenance.json"))
+    assert (root / "config.resolved.yaml").exists()
+    assert not list((root / ".state").rglob("state-*.pt"))
+
+
+def test_a_second_run_has_nothing_to_do(finished):
+    assert finished.planned(*SMOKE) == {}
+
+
+def test_targets_build_only_what_they_need(finished):
+    plan = finished.planned(*SMOKE, "--forceall", "similarity_matrices")
+    assert "raptor" not in plan
+    assert plan["similarity"] == len(("vit", "shallow", "untrained", "halfway"))
+    plan = finished.planned(*SMOKE, "--forceall", "layer_swaps")
+    assert plan["swaps"] == 1
+    assert "raptor" not in plan
+    assert finished.planned(*SMOKE, "--forceall", "fidelity_by_k")["raptor"] == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "reruns", "spares"),
+    [
+        ({"figures__layer_swaps": {"height_in": 4.0}}, {"layer_swaps"}, None),
+        ({"swaps__samples": 7}, {"swaps", "layer_swaps"}, {"raptor", "similarity", "fidelity"}),
+        (
+            {"probes__bootstrap": 30},
+            {"probe_students", "probe_teacher", *STUDENT_TABLES},
+            {"raptor", "swaps", "partition", "layer_swaps"},
+        ),
+        (
+            {"recipes__paper__stage2__steps": 12},
+            {"raptor", "probe_students", *STUDENT_TABLES - {"partition_comparison"}},
+            {"train_teacher", "activations", "similarity", "partition", "swaps", "layer_swaps"},
+        ),
+        (
+            {"similarity__bootstrap": 25},
+            {"similarity", "partition", "similarity_matrices", "maxcut_partitions"},
+            {"train_teacher", "activations", "probe_teacher"},
+        ),
+        (
+            {"teachers__vit__training__lr": 0.001},
+            {"train_teacher", "activations", "raptor", "swaps", "similarity_matrices"},
+            {"samples"},
+        ),
+        ({"data__mean": [0.2]}, {"samples", "train_teacher", "activations", "raptor"}, set()),
+    ],
+    ids=lambda value: next(iter(value), "") if isinstance(value, dict) else "",
+)
+def test_an_edited_setting_reruns_what_depends_on_it(finished, changes, reruns, spares):
+    plan = set(finished.planned(*edited_config(finished, **changes))) - {"figures"}
+    assert reruns <= plan
+    if spares is None:
+        assert plan == reruns
+    else:
+        assert not spares & plan
+
+
+def test_an_edited_training_setting_reruns_only_its_own_recipe(finished):
+    plan = finished.planned(*edited_config(finished, recipes__paper__stage2__steps=12))
+    assert plan["raptor"] == 2  # paper, k = 2 and 3
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "reruns"),
+    [
+        ("raptor/training/raptor.py", '"""', '"""Reworded. ', set()),
+        ("raptor/interventions.py", "\n\n", "\n\n# A remark.\n\n", set()),
+        ("workflow/scripts/swaps.py", '"""', '"""Reworded. ', set()),
+        ("workflow/rules/raptor.smk", "# ", "# Reworded: ", set()),
+        ("raptor/interventions.py", "\n\n", "\n\n_EDITED = 1\n\n", {"swaps", "layer_swaps"}),
+        ("raptor/figures/layer_swaps.py", "\n\n", "\n\n_EDITED = 1\n\n", {"layer_swaps"}),
+    ],
+    ids=["docstring", "comment", "adapter", "rule-comment", "code", "figure-code"],
+)
+def test_edited_code_reruns_what_runs_it(finished, file, old, new, reruns):
+    path = finished.path / file
+    before = path.read_text()
+    try:
+        path.write_text(before.replace(old, new, 1))
+        assert set(finished.planned(*SMOKE)) - {"figures"} == reruns
+    finally:
+        path.write_text(before)
+
+
+def test_a_misspelt_key_is_refused_before_anything_runs(finished):
+    config = edited_config(finished, partitoin={"k": [2]})
+    done = finished.snakemake("-n", *config, check=False)
+    assert done.returncode != 0
+    assert "partitoin: unknown key; did you mean partition?" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_fault_in_the_data_stops_before_training(finished, tmp_path):
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    (tmp_path / "images" / "dog").mkdir()
+    (tmp_path / "images" / "cat" / "1.png").write_bytes(b"not an image")
+    config = edited_config(
+        finished,
+        experiment="broken",
+        data={
+            "source": "image_folder",
+            "root": str(tmp_path / "images"),
+            "image_size": 28,
+            "channels": 1,
+            "mean": [0.5],
+            "std": [0.5],
+            "splits": {"train": 1, "val": 1, "test": 1},
+        },
+    )
+    done = finished.snakemake(*config, check=False)
+    log = (finished.path / "results/broken/logs/samples.log").read_text()
+    assert done.returncode != 0
+    assert "Traceback" not in log
+    assert "dog" in log or "1.png" in log
+    assert not list((finished.path / "results/broken").glob("teachers/*"))
+
+
+def test_an_interrupted_run_continues_to_the_same_tables(finished, tmp_path):
+    """SIGINT (Ctrl-C) to the whole group at seeded random moments, then a run to the end."""
+    from conftest import copy_checkout
+
+    checkout = copy_checkout(tmp_path)
+    chance = random.Random(0)
+    for _ in range(5):
+        run = subprocess.Popen(
+            checkout.command(*SMOKE),
+            cwd=checkout.path,
+            env=checkout.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        time.sleep(chance.uniform(8, 30))
+        if run.poll() is None:
+            subprocess.run(["kill", f"-{signal.SIGINT.value}", "--", f"-{run.pid}"], check=True)
+        run.wait(timeout=120)
+    done = checkout.snakemake(*SMOKE)
+    assert done.returncode == 0
+    assert tables(checkout) == tables(finished)
+    assert Path(checkout.path / "results/smoke/tables/fidelity.csv").exists()

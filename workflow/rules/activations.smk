@@ -1,0 +1,31 @@
+# Every state of every image, stored once.
+
+
+# Write a_0..a_L of all images; the manifest is the output, the store lies beside it.
+rule activations:
+    input:
+        weights=results("teachers/{teacher}.safetensors"),
+        facts=results("teachers/{teacher}.json"),
+        samples=results("data/samples.csv"),
+    output:
+        results("activations/{teacher}.json"),
+    params:
+        data=leaves(experiment.data),
+        config=leaves(experiment.activations),
+        code=script_code("activations"),
+    log:
+        results("logs/activations/{teacher}.log"),
+    benchmark:
+        results("benchmarks/activations/{teacher}.tsv")
+    conda:
+        "../../environment.yml"
+    threads: 1
+    priority: 10
+    resources:
+        mem="1500MB",
+        runtime=lambda wildcards, attempt: 240 * attempt,
+        gpu=GPU,
+    message:
+        "Extracting the states of {wildcards.teacher}"
+    script:
+        "../scripts/activations.py"

@@ -1,0 +1,77 @@
+# Pictures and printed tables, each from its own table alone.
+for target in FIGURES:
+
+    # Draw one figure and its caption.
+    rule:
+        name:
+            target
+        input:
+            table=figure(target, "csv"),
+            style="raptor/figures/style.mplstyle",
+            template=f"workflow/report/{target}.rst",
+        output:
+            pdf=figure(target, "pdf"),
+            png=report(
+                figure(target, "png"),
+                caption=os.path.abspath(figure(target, "rst")),
+                category="Figures",
+                labels={"figure": target.replace("_", " ")},
+            ),
+            caption=figure(target, "rst"),
+        params:
+            target=target,
+            settings=leaves(getattr(experiment.figures, target)),
+            palette=experiment.figures.palette,
+            code=code_digest("workflow/scripts/draw.py", f"raptor/figures/{target}.py"),
+        log:
+            results(f"logs/figures/{target}.log"),
+        benchmark:
+            results(f"benchmarks/figures/{target}.tsv")
+        conda:
+            "../../environment.yml"
+        threads: 1
+        priority: 20
+        resources:
+            mem="1GB",
+            runtime=10,
+        message:
+            f"Drawing {target}"
+        script:
+            "../scripts/draw.py"
+
+
+for target in PRINTED:
+
+    # Print one table as a page, with its caption.
+    rule:
+        name:
+            target
+        input:
+            table=table(target),
+            template=f"workflow/report/{target}.rst",
+        output:
+            html=report(
+                results(f"tables/{target}.html"),
+                caption=os.path.abspath(results(f"tables/{target}.rst")),
+                category="Tables",
+                labels={"table": target.removeprefix("table_")},
+            ),
+            caption=results(f"tables/{target}.rst"),
+        params:
+            target=target,
+            code=code_digest("workflow/scripts/print_table.py", f"raptor/figures/{target}.py"),
+        log:
+            results(f"logs/tables/{target}.print.log"),
+        benchmark:
+            results(f"benchmarks/tables/{target}.print.tsv")
+        conda:
+            "../../environment.yml"
+        threads: 1
+        priority: 20
+        resources:
+            mem="1GB",
+            runtime=10,
+        message:
+            f"Printing {target}"
+        script:
+            "../scripts/print_table.py"

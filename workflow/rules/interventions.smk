@@ -1,0 +1,34 @@
+# What a teacher does when its layers are exchanged.
+
+
+# Replace 1, 2, 3 layers by others of the same phase or of another one.
+rule swaps:
+    input:
+        weights=results("teachers/{teacher}.safetensors"),
+        facts=results("teachers/{teacher}.json"),
+        activations=results("activations/{teacher}.json"),
+        partition=results(
+            f"partitions/{{teacher}}/{experiment.swaps.partition}-k{experiment.swaps.k}.csv"
+        ),
+    output:
+        results("interventions/{teacher}.swaps.csv"),
+    params:
+        config=leaves(experiment.swaps),
+        seed=experiment.seed,
+        code=script_code("swaps"),
+    log:
+        results("logs/swaps/{teacher}.log"),
+    benchmark:
+        results("benchmarks/swaps/{teacher}.tsv")
+    conda:
+        "../../environment.yml"
+    threads: 1
+    priority: 5
+    resources:
+        mem="1500MB",
+        runtime=lambda wildcards, attempt: 240 * attempt,
+        gpu=GPU,
+    message:
+        "Swapping layers of {wildcards.teacher}"
+    script:
+        "../scripts/swaps.py"

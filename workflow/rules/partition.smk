@@ -1,0 +1,34 @@
+# Phases: depth cut into segments.
+
+
+# Every method and k at once, with the stability of each boundary over resamples.
+rule partition:
+    input:
+        results("similarity/{teacher}.npz"),
+    output:
+        partitions=[
+            results(f"partitions/{{teacher}}/{method}-k{k}.csv")
+            for method in experiment.partition.methods
+            for k in experiment.partition.k
+        ],
+        stability=results("partitions/{teacher}/stability.csv"),
+        epsilon=results("partitions/{teacher}/epsilon.csv"),
+    params:
+        config=leaves(experiment.partition),
+        seed=experiment.seed,
+        code=script_code("partition"),
+    log:
+        results("logs/partition/{teacher}.log"),
+    benchmark:
+        results("benchmarks/partition/{teacher}.tsv")
+    conda:
+        "../../environment.yml"
+    threads: 1
+    priority: 10
+    resources:
+        mem="1GB",
+        runtime=30,
+    message:
+        "Finding the phases of {wildcards.teacher}"
+    script:
+        "../scripts/partition.py"

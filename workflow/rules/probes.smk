@@ -1,0 +1,66 @@
+# What the students keep of their teacher.
+
+
+# Fit the teacher's linear probe, and measure the trivial baselines of R².
+rule probe_teacher:
+    input:
+        weights=results("teachers/{teacher}.safetensors"),
+        facts=results("teachers/{teacher}.json"),
+        activations=results("activations/{teacher}.json"),
+    output:
+        table=results("probes/{teacher}.csv"),
+        layers=results("probes/{teacher}.layers.csv"),
+        weights=results("probes/{teacher}.safetensors"),
+    params:
+        config=leaves(experiment.probes),
+        code=script_code("probe_teacher"),
+    log:
+        results("logs/probe_teacher/{teacher}.log"),
+    benchmark:
+        results("benchmarks/probe_teacher/{teacher}.tsv")
+    conda:
+        "../../environment.yml"
+    threads: 1
+    priority: 5
+    resources:
+        mem="1500MB",
+        runtime=lambda wildcards, attempt: 240 * attempt,
+        gpu=GPU,
+    message:
+        "Probing teacher {wildcards.teacher}"
+    script:
+        "../scripts/probe_teacher.py"
+
+
+# Accuracy, R² per layer and token type, and ε of the students of one job.
+rule probe_students:
+    input:
+        weights=results("teachers/{teacher}.safetensors"),
+        facts=results("teachers/{teacher}.json"),
+        activations=results("activations/{teacher}.json"),
+        probe=results("probes/{teacher}.safetensors"),
+        teacher_probe=results("probes/{teacher}.csv"),
+        students=results("raptor/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}.json"),
+    output:
+        table=results("probes/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}.csv"),
+        layers=results("probes/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}.layers.csv"),
+    params:
+        config=leaves(experiment.probes),
+        code=script_code("probe_students"),
+    log:
+        results("logs/probe_students/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}.log"),
+    benchmark:
+        results("benchmarks/probe_students/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}.tsv")
+    conda:
+        "../../environment.yml"
+    threads: 1
+    priority: 5
+    resources:
+        mem="1500MB",
+        runtime=lambda wildcards, attempt: 240 * attempt,
+        gpu=GPU,
+    message:
+        "Probing Raptors of {wildcards.teacher}: {wildcards.recipe}, "
+        "{wildcards.method} k={wildcards.k}, seeds {wildcards.seeds}"
+    script:
+        "../scripts/probe_students.py"

@@ -1,0 +1,28 @@
+# How alike the layers of a teacher are.
+
+
+# Four measures of layer-by-layer similarity, with a bootstrap over images.
+rule similarity:
+    input:
+        results("activations/{teacher}.json"),
+    output:
+        table=results("similarity/{teacher}.csv"),
+        matrices=results("similarity/{teacher}.npz"),
+    params:
+        config=leaves(experiment.similarity),
+        code=script_code("similarity"),
+    log:
+        results("logs/similarity/{teacher}.log"),
+    benchmark:
+        results("benchmarks/similarity/{teacher}.tsv")
+    conda:
+        "../../environment.yml"
+    threads: 1
+    priority: 10
+    resources:
+        mem="1500MB",
+        runtime=lambda wildcards, attempt: 120 * attempt,
+    message:
+        "Comparing the layers of {wildcards.teacher}"
+    script:
+        "../scripts/similarity.py"

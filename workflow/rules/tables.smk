@@ -1,0 +1,119 @@
+# Tidy tables, from the results of every stage. What each one reads:
+CUT = partitioned_teachers(experiment)
+# The contrast of blocks needs pairs of layers inside a phase and across.
+CONTRASTED = [name for name in CUT if 1 < experiment.swaps.k < experiment.architecture(name).depth]
+STUDENTS = list(experiment.students)
+REFERENCE = experiment.figures.fidelity_by_k.reference
+PHASES = f"{experiment.swaps.partition}-k{experiment.swaps.k}"  # the cut that contrasts are about
+
+
+def probes(studies):
+    """The tables of all students of these studies, without repetition."""
+    return list(dict.fromkeys(f for study in studies for f in study_files(study, "probes", ".csv")))
+
+
+def of_each(teachers, path):
+    """One file for each of these teachers."""
+    return [results(path.format(teacher=teacher)) for teacher in teachers]
+
+
+PARTITIONS = [
+    path
+    for method in experiment.partition.methods
+    for k in experiment.partition.k
+    for path in of_each(CUT, f"partitions/{{teacher}}/{method}-k{k}.csv")
+]
+REFERENCE_PROBE = {"reference": results(f"probes/{REFERENCE}.csv")} if REFERENCE else {}
+FIDELITY = experiment.figures.fidelity_by_k.studies
+STUDIED = sorted({teacher for grid in experiment.students.values() for teacher in grid.teachers})
+
+TABLE_INPUTS = {
+    "teachers": {"probes": of_each(TEACHERS, "probes/{teacher}.csv")},
+    "fidelity": {"students": probes(STUDENTS)},
+    "layers": {
+        "students": [f.removesuffix(".csv") + ".layers.csv" for f in probes(STUDENTS)],
+        "baselines": of_each(STUDIED, "probes/{teacher}.layers.csv"),
+    },
+    "table_partitions": {
+        "partitions": PARTITIONS,
+        "stability": of_each(CUT, "partitions/{teacher}/stability.csv"),
+        "epsilon": of_each(CUT, "partitions/{teacher}/epsilon.csv"),
+    },
+    "table_probes": {
+        "students": probes(FIDELITY),
+        "probes": of_each(STUDIED, "probes/{teacher}.csv"),
+        **REFERENCE_PROBE,
+    },
+    "similarity_matrices": {
+        "similarity": of_each(TEACHERS, "similarity/{teacher}.csv"),
+        "matrices": of_each(TEACHERS, "similarity/{teacher}.npz"),
+        "partitions": of_each(CONTRASTED, f"partitions/{{teacher}}/{PHASES}.csv"),
+    },
+    "maxcut_partitions": {
+        "similarity": of_each(CUT, "similarity/{teacher}.csv"),
+        "partitions": PARTITIONS,
+        "stability": of_each(CUT, "partitions/{teacher}/stability.csv"),
+        "epsilon": of_each(CUT, "partitions/{teacher}/epsilon.csv"),
+    },
+    "partition_comparison": {"students": probes(experiment.figures.partition_comparison.studies)},
+    "fidelity_by_k": {
+        "students": probes(FIDELITY),
+        "probes": of_each(STUDIED, "probes/{teacher}.csv"),
+        **REFERENCE_PROBE,
+    },
+    "layer_swaps": {
+        "swaps": of_each(experiment.swaps.teachers, "interventions/{teacher}.swaps.csv"),
+        "samples": results("data/samples.csv"),
+    },
+    "training_curves": {
+        "students": [
+            path
+            for study in experiment.figures.training_curves.studies
+            for path in study_files(study, "raptor", ".json")
+        ],
+    },
+}
+# What a table needs to know beside its files.
+TABLE_PARAMS = {
+    "similarity_matrices": {
+        "untrained": [
+            name
+            for name, spec in experiment.teachers.items()
+            if isinstance(spec, UntrainedTeacher)
+        ]
+    },
+    "maxcut_partitions": {"measure": experiment.partition.measure},
+    "layer_swaps": {"split": experiment.swaps.split},
+    "fidelity_by_k": {} if REFERENCE else {"reference": None},
+    "table_probes": {} if REFERENCE else {"reference": None},
+}
+
+for target, inputs in TABLE_INPUTS.items():
+
+    # Gather one table: of a figure beside the picture, any other in tables/.
+    rule:
+        name:
+            f"{target}_data" if target in FIGURES + PRINTED else target
+        input:
+            **inputs,
+        output:
+            figure(target, "csv") if target in FIGURES else table(target),
+        params:
+            target=target,
+            extra=TABLE_PARAMS.get(target, {}),
+            code=script_code("table"),
+        log:
+            results(f"logs/tables/{target}.log"),
+        benchmark:
+            results(f"benchmarks/tables/{target}.tsv")
+        conda:
+            "../../environment.yml"
+        threads: 1
+        priority: 20
+        resources:
+            mem="500MB",
+            runtime=10,
+        message:
+            f"Gathering the table {target}"
+        script:
+            "../scripts/table.py"

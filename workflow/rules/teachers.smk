@@ -1,0 +1,118 @@
+# Images, and the Vision Transformers under study.
+
+
+# Fix the order of every split, and check every image before hours are spent.
+rule samples:
+    output:
+        results("data/samples.csv"),
+    params:
+        data=leaves(experiment.data),
+        code=script_code("samples"),
+    log:
+        results("logs/samples.log"),
+    benchmark:
+        results("benchmarks/samples.tsv")
+    conda:
+        "../../environment.yml"
+    threads: 1
+    priority: 10
+    resources:
+        mem="1GB",
+        runtime=30,
+    message:
+        "Reading and checking the images"
+    script:
+        "../scripts/samples.py"
+
+
+# Train a ViT from scratch.
+rule train_teacher:
+    input:
+        results("data/samples.csv"),
+    output:
+        weights=results("teachers/{teacher}.safetensors"),
+        facts=results("teachers/{teacher}.json"),
+        history=results("teachers/{teacher}.history.csv"),
+    params:
+        spec=lambda wildcards: leaves(experiment.teachers[wildcards.teacher]),
+        data=leaves(experiment.data),
+        state=results(".state/teachers/{teacher}"),
+        code=script_code("train_teacher"),
+    log:
+        results("logs/train_teacher/{teacher}.log"),
+    benchmark:
+        results("benchmarks/train_teacher/{teacher}.tsv")
+    conda:
+        "../../environment.yml"
+    wildcard_constraints:
+        teacher=is_kind(TrainedTeacher),
+    threads: 1
+    priority: 10
+    resources:
+        mem="1500MB",
+        runtime=lambda wildcards, attempt: 240 * attempt,
+        gpu=GPU,
+    message:
+        "Training teacher {wildcards.teacher}"
+    script:
+        "../scripts/train_teacher.py"
+
+
+# Keep the initial weights of a ViT: the control that has no training.
+rule untrained_teacher:
+    input:
+        results("data/samples.csv"),
+    output:
+        weights=results("teachers/{teacher}.safetensors"),
+        facts=results("teachers/{teacher}.json"),
+    params:
+        spec=lambda wildcards: leaves(experiment.architecture(wildcards.teacher)),
+        data=leaves(experiment.data),
+        code=script_code("untrained_teacher"),
+    log:
+        results("logs/untrained_teacher/{teacher}.log"),
+    benchmark:
+        results("benchmarks/untrained_teacher/{teacher}.tsv")
+    conda:
+        "../../environment.yml"
+    wildcard_constraints:
+        teacher=is_kind(UntrainedTeacher),
+    threads: 1
+    priority: 10
+    resources:
+        mem="1GB",
+        runtime=30,
+        gpu=GPU,
+    message:
+        "Initialising teacher {wildcards.teacher}"
+    script:
+        "../scripts/untrained_teacher.py"
+
+
+# Take a ViT as it was at an epoch of its training.
+rule checkpoint_teacher:
+    input:
+        lambda wildcards: results(f"teachers/{experiment.teachers[wildcards.teacher].of}.json"),
+    output:
+        weights=results("teachers/{teacher}.safetensors"),
+        facts=results("teachers/{teacher}.json"),
+    params:
+        epoch=lambda wildcards: experiment.teachers[wildcards.teacher].epoch,
+        code=script_code("checkpoint_teacher"),
+    log:
+        results("logs/checkpoint_teacher/{teacher}.log"),
+    benchmark:
+        results("benchmarks/checkpoint_teacher/{teacher}.tsv")
+    conda:
+        "../../environment.yml"
+    wildcard_constraints:
+        teacher=is_kind(CheckpointTeacher),
+    threads: 1
+    priority: 10
+    resources:
+        mem="1GB",
+        runtime=30,
+    message:
+        "Taking teacher {wildcards.teacher} from a checkpoint"
+    script:
+        "../scripts/checkpoint_teacher.py"
