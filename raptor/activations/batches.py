@@ -1,19 +1,18 @@
-"""Shuffled training batches, taken from the shard files window by window.
-
-The files of a window are mapped into memory, so that each byte is copied once, from the system's
-cache into its batch: reading windows into memory of our own took twice as long.
-"""
+"""Shuffled training batches, read window by window (`raptor.activations.order`)."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from raptor.activations.order import WINDOW_ROWS
 from raptor.activations.shards import Shards
+
+READERS = 2  # threads; they work only while a window is read
 
 
 class Batch(NamedTuple):
@@ -24,6 +23,54 @@ class Batch(NamedTuple):
     labels: torch.Tensor
 
 
+class Window:
+    """Memory for `WINDOW_ROWS` rows of chunks, filled with images in the order they are wanted.
+
+    States stay in the stored dtype. A chunk goes to the places of its images while the processor
+    still has it in its cache, and the memory is allocated once: a second pass over a window, or
+    fresh pages, would cost more than the reading.
+    """
+
+    def __init__(self, shards: Shards, layers: Sequence[int]) -> None:
+        grid = shards.grid
+        self._shards, self._layers, self._size = shards, layers, grid.chunk_images
+        # One place more, for images of a chunk that nobody wants.
+        shape = (WINDOW_ROWS * self._size + 1, len(layers), *grid.shape[2:])
+        self._stored = torch.empty(shape, dtype=getattr(torch, grid.dtype))
+        item = torch.int16 if self._stored.itemsize == 2 else torch.int32
+        self._bits = self._stored.flatten(2).view(item).numpy()  # as `Shards.chunks` gives them
+        self._reading: list[Future[None]] = []
+        self.images = np.empty(0, dtype=np.int64)
+
+    def load(self, images: np.ndarray, pool: ThreadPoolExecutor) -> None:
+        """Begin to read `images`, which lie in at most `WINDOW_ROWS` rows of chunks."""
+        self.images = images
+        rows, places = np.divmod(images, self._size)
+        self._reading = []
+        for row in np.unique(rows).tolist():
+            positions = np.flatnonzero(rows == row)
+            self._reading.append(pool.submit(self._read, row, places[positions], positions))
+
+    def ready(self) -> Window:
+        """Wait until all is read; raises what went wrong."""
+        for part in self._reading:
+            part.result()
+        return self
+
+    @property
+    def states(self) -> torch.Tensor:
+        """(n, S', T, D) of `images`, in the stored dtype."""
+        return self._stored[: len(self.images)]
+
+    def _read(self, row: int, places: np.ndarray, positions: np.ndarray) -> None:
+        """Images at `places` of a row of chunks to their `positions` in the window."""
+        first, last = int(places.min()), int(places.max()) + 1
+        target = np.full(last - first, -1)
+        target[places - first] = positions
+        for column, chunk in enumerate(self._shards.chunks(row, first, last, self._layers)):
+            self._bits[target, column] = chunk
+
+
 def batches(
     shards: Shards,
     labels: torch.Tensor,
@@ -32,65 +79,33 @@ def batches(
     layers: Sequence[int],
 ) -> Iterator[Batch]:
     """Cut the endless `order` of images, in pieces of one window each, into batches."""
-    dtype, tokens = getattr(torch, shards.grid.dtype), shards.grid.shape[2:]
-    # Allocated once: fresh pages would cost more than the copy.
-    stored = torch.empty(batch_size, len(layers), *tokens, dtype=dtype)
+    shape = (batch_size, len(layers), *shards.grid.shape[2:])
     indices, filled = np.empty(batch_size, dtype=np.int64), 0
-    for window in _one_ahead(Window(shards, images, layers) for images in order):
+    for window in _windows(shards, order, layers):
         used = 0
         while used < len(window.images):
             count = min(batch_size - filled, len(window.images) - used)
             part = slice(filled, filled + count)
-            indices[part] = window.take(window.images[used : used + count], stored[part])
+            if filled == 0:
+                states = torch.empty(shape)
+            indices[part] = window.images[used : used + count]
+            states[part] = window.states[used : used + count]
             used, filled = used + count, filled + count
             if filled == batch_size:
-                chosen = torch.from_numpy(indices.copy())
-                # Not kept here, so that the memory of a batch that is done with serves the next.
-                yield Batch(chosen, torch.empty(stored.shape).copy_(stored), labels[chosen])
-                filled = 0
+                chosen, filled = torch.from_numpy(indices.copy()), 0
+                yield Batch(chosen, states, labels[chosen])
+                del states  # so that the memory of a batch that is done with serves the next
 
 
-class Window:
-    """`images`, in the order in which they are wanted, and the shards that hold them."""
-
-    def __init__(self, shards: Shards, images: np.ndarray, layers: Sequence[int]) -> None:
-        grid = shards.grid
-        self.images = images
-        self._grid, self._layers = grid, np.asarray(layers)
-        rows = np.unique(images // grid.chunk_images)
-        self._shards = {
-            index: shards.mapped(index, [row for _, row in group], layers)
-            for index, group in itertools.groupby(
-                (divmod(row, grid.rows_per_shard) for row in rows.tolist()), lambda pair: pair[0]
-            )
-        }
-
-    def take(self, images: np.ndarray, out: torch.Tensor) -> np.ndarray:
-        """States of `images` into `out` (n, S', T, D) of the stored dtype, grouped by shard.
-
-        Returns the images in the order in which they stand in `out`.
-        """
-        grid = self._grid
-        index = images // grid.shard_images
-        by_shard = np.argsort(index, kind="stable")
-        images, index = images[by_shard], index[by_shard]
-        rows, places = np.divmod(images, grid.chunk_images)
-        bits = torch.int32 if out.itemsize == 4 else torch.int16
-        target, ends = out.view(bits).flatten(0, 1).flatten(1).numpy(), 0
-        for shard, group in itertools.groupby(index.tolist()):
-            start, ends = ends, ends + len(list(group))
-            mapped = self._shards[shard]
-            first = mapped.first[rows[start:ends, None] % grid.rows_per_shard, self._layers]
-            wanted = (first + places[start:ends, None]).ravel()
-            part = slice(start * len(self._layers), ends * len(self._layers))
-            # `clip` lets numpy write to `out` directly; no index is out of bounds.
-            np.take(mapped.states, wanted, axis=0, out=target[part], mode="clip")
-        return images
-
-
-def _one_ahead(windows: Iterator[Window]) -> Iterator[Window]:
-    """Each window once the next is asked for, so that the disk works meanwhile."""
-    window = next(windows)
-    for following in windows:
-        yield window
-        window = following
+def _windows(
+    shards: Shards, order: Iterator[np.ndarray], layers: Sequence[int]
+) -> Iterator[Window]:
+    """Each piece of `order`, the next one being read meanwhile over the one before."""
+    ahead, free = Window(shards, layers), Window(shards, layers)
+    with ThreadPoolExecutor(READERS, thread_name_prefix="window-reader") as pool:
+        ahead.load(next(order), pool)
+        for images in order:
+            window = ahead.ready()
+            free.load(images, pool)
+            yield window
+            ahead, free = free, window

@@ -47,7 +47,7 @@ class Activations:
             first, last = max(start, row * size), min(stop, (row + 1) * size)
             chunks = self._shards.chunks(row, first - row * size, last - row * size, chosen)
             for column, chunk in enumerate(chunks):
-                out[first - start : last - start, column] = chunk
+                out[first - start : last - start, column] = self._shards.as_states(chunk)
         return out.numpy()
 
     def blocks(
@@ -73,8 +73,9 @@ class Activations:
         """Endless shuffled batches, from batch `first_step` on; batch i depends on (seed, i) alone.
 
         `raptor.activations.order` says how images are shuffled; no image comes twice in an
-        epoch, and an epoch's last, partial batch is dropped. Inside a batch images are grouped
-        by shard. The system is asked for the next window of files ahead of time.
+        epoch, and an epoch's last, partial batch is dropped. Threads read the next window while
+        this one is used; they end when the iterator is closed or collected. Two windows are in
+        memory.
         """
         first, last = self.splits[split]
         if not 0 < batch_size <= last - first:

@@ -8,11 +8,9 @@ settings, twenty times what the bytes of a small teacher cost. `zarr.open` reads
 
 from __future__ import annotations
 
-import itertools
-import mmap
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,17 +18,6 @@ import torch
 from raptor.activations.manifest import ITEM_BYTES, Manifest, store_folder
 from raptor.errors import RaptorError
 from raptor.files import sha256
-
-
-class Mapped(NamedTuple):
-    """A shard mapped into memory, as integers of the stored size: numpy lacks bfloat16.
-
-    `states` (P, T × D) has one row per state and image; the states of `layer` of the images of
-    `row` of chunks are those from `first[row, layer]` on.
-    """
-
-    states: np.ndarray
-    first: np.ndarray
 
 
 class Shards:
@@ -42,46 +29,45 @@ class Shards:
         self._shards = manifest.shards
         self._folder = store_folder(path)
         self._offsets: dict[int, np.ndarray] = {}  # of the shards that were verified
+        self._memory = threading.local()
         for index in self.grid.shards:
             self._check_size(index)
 
     def chunks(
         self, row: int, first: int, last: int, layers: Sequence[int]
-    ) -> Iterator[torch.Tensor]:
-        """States (n, T, D) of each layer in turn, of the images [first, last) of a row of chunks.
+    ) -> Iterator[np.ndarray]:
+        """Images [first, last) of a row of chunks: for each layer in turn (n, T × D), as stored.
 
-        They come in the stored dtype; the memory of one is used again for the next.
+        As stored is as integers of the same size, for numpy lacks bfloat16; `as_states` gives
+        them back their type. The memory of one layer is used again for the next.
         """
         index, row = divmod(row, self.grid.rows_per_shard)
-        offsets, dtype = self._verified(index)[row].tolist(), getattr(torch, self.grid.dtype)
-        chunk = torch.empty(last - first, *self.grid.shape[2:], dtype=dtype)
-        raw = memoryview(chunk.view(torch.uint8).numpy()).cast("B")
+        offsets = self._verified(index)[row].tolist()
+        chunk = self._scratch()[: last - first]
+        raw, skip = memoryview(chunk).cast("B"), first * self.grid.image_bytes
         with open(self._file(index), "rb", buffering=0) as file:
             for layer in layers:
-                file.seek(offsets[layer] + first * self.grid.image_bytes)
-                left = raw
-                while left:  # the system may stop anywhere, after 2 GiB at the latest
-                    count = file.readinto(left)
-                    if not count:
+                file.seek(offsets[layer] + skip)
+                count = file.readinto(raw)
+                while count < len(raw):  # the system may stop anywhere, after 2 GiB at the latest
+                    more = file.readinto(raw[count:])
+                    if not more:
                         raise self._broken(index, "ends too early")
-                    left = left[count:]
+                    count += more
                 yield chunk
 
-    def mapped(self, index: int, rows: Iterable[int], layers: Sequence[int]) -> Mapped:
-        """A shard in memory as the system pages it in; `rows` and `layers` are asked for now."""
-        grid = self.grid
-        self._check_size(index)  # a mapped file that has lost its end would end the process
-        offsets = self._verified(index)
-        with open(self._file(index), "rb") as file:
-            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        for row, layer in itertools.product(rows, layers):
-            skip = int(offsets[row, layer]) % mmap.ALLOCATIONGRANULARITY
-            start = int(offsets[row, layer]) - skip
-            memory.madvise(mmap.MADV_WILLNEED, start, grid.chunk_bytes + skip)
-        item = ITEM_BYTES[grid.dtype]
-        count = (len(memory) - grid.index_bytes) // item
-        states = np.frombuffer(memory, f"<i{item}", count).reshape(-1, grid.image_bytes // item)
-        return Mapped(states, offsets // grid.image_bytes)
+    def as_states(self, chunk: np.ndarray) -> torch.Tensor:
+        """A chunk as (n, T, D) in the stored dtype."""
+        dtype = getattr(torch, self.grid.dtype)
+        return torch.from_numpy(chunk).view(dtype).view(len(chunk), *self.grid.shape[2:])
+
+    def _scratch(self) -> np.ndarray:
+        """Memory for one chunk, kept by each thread: fresh pages cost more than the reading."""
+        if not hasattr(self._memory, "chunk"):
+            item = ITEM_BYTES[self.grid.dtype]
+            shape = (self.grid.chunk_images, self.grid.image_bytes // item)
+            self._memory.chunk = np.empty(shape, f"i{item}")
+        return self._memory.chunk
 
     def _verified(self, index: int) -> np.ndarray:
         """Where each chunk of a shard starts, (rows, S); its checksum is verified once."""
@@ -100,10 +86,9 @@ class Shards:
         offsets, sizes = np.moveaxis(pairs.reshape(grid.rows_per_shard, grid.shape[1], 2), -1, 0)
         start, stop = grid.images_of(index)
         rows = -(-(stop - start) // grid.chunk_images)
-        # An absent chunk has the largest number for both.
-        if (sizes[:rows] != grid.chunk_bytes).any() or (offsets[:rows] % grid.image_bytes).any():
+        if (sizes[:rows] != grid.chunk_bytes).any():  # an absent chunk has the largest number
             raise self._broken(index, "lacks chunks")
-        return offsets.astype(np.int64)
+        return offsets
 
     def _file(self, index: int) -> Path:
         return self._folder / self._shards[index].file

@@ -17,7 +17,13 @@ from raptor.config.data import DataConfig
 from raptor.config.fields import Name, NonNegativeInt, Section
 from raptor.config.figures import FiguresConfig
 from raptor.config.students import Recipe, StudentGrid
-from raptor.config.teachers import CheckpointTeacher, Teacher, TrainedTeacher, UntrainedTeacher
+from raptor.config.teachers import (
+    CheckpointTeacher,
+    Teacher,
+    TrainedTeacher,
+    UntrainedTeacher,
+    conv_stem_layers,
+)
 
 
 class Experiment(Section):
@@ -95,6 +101,19 @@ def _teacher_faults(config: Experiment) -> list[str]:
                 faults.append(
                     f"{where}.patch_size: {spec.patch_size} does not divide "
                     f"data.image_size {config.data.image_size}"
+                )
+            elif spec.stem == "conv" and not conv_stem_layers(
+                config.data.image_size, spec.patch_size
+            ):
+                faults.append(
+                    f"{where}.stem: conv halves the image until it has the patches of patch_size; "
+                    f"{spec.patch_size} px patches of data.image_size {config.data.image_size} "
+                    "cannot be reached, use stem: patch"
+                )
+            if spec.training.train_images and spec.training.train_images > config.data.splits.train:
+                faults.append(
+                    f"{where}.training.train_images: {spec.training.train_images} is more than "
+                    f"data.splits.train {config.data.splits.train}"
                 )
             beyond = [e for e in spec.training.checkpoint_epochs if e > spec.training.epochs]
             if beyond:

@@ -18,6 +18,14 @@ from raptor.config.fields import (
 )
 
 
+def conv_stem_layers(image_size: int, patch_size: int) -> int:
+    """How many stride-2 convolutions make the grid of `patch_size`; 0 where none do."""
+    for layers in range(1, image_size.bit_length()):
+        if -(-image_size // 2**layers) * patch_size == image_size:
+            return layers
+    return 0
+
+
 class Augmentation(Section):
     """Random affine map and flip of each training image; all zero means none."""
 
@@ -53,6 +61,7 @@ class TrainedTeacher(Section):
     heads: PositiveInt
     mlp_ratio: PositiveReal = 4.0
     patch_size: PositiveInt
+    stem: Literal["patch", "conv"] = "patch"  # one patch-sized convolution, or several small ones
     registers: NonNegativeInt = 4
     stochastic_depth: Rate = 0.0  # the same drop rate at every layer
     layer_scale: PositiveReal | None = None

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from timm.layers import DropPath
+from timm.layers import DropPath, PatchEmbed
 from timm.models.vision_transformer import VisionTransformer
 
 from raptor.config.data import DataConfig
 from raptor.config.teachers import TrainedTeacher
 from raptor.seeds import derive_seed
 from raptor.teachers.adapter import Teacher
+from raptor.teachers.stem import ConvStem
+
+_STEMS = {"patch": PatchEmbed, "conv": ConvStem}
 
 
 def build_teacher(spec: TrainedTeacher, data: DataConfig, num_classes: int) -> Teacher:
@@ -42,6 +45,7 @@ def assemble(architecture: Mapping[str, Any], *, seed: int) -> Teacher:
             num_heads=architecture["heads"],
             mlp_ratio=architecture["mlp_ratio"],
             patch_size=architecture["patch_size"],
+            embed_layer=_STEMS[architecture["stem"]],
             reg_tokens=architecture["registers"],
             init_values=architecture["layer_scale"],
             global_pool="token",
