@@ -26,14 +26,16 @@ from raptor.activations import write
 from raptor.activations.manifest import TeacherFile, store_folder
 from raptor.activations.read import Activations
 from raptor.config.activations import ActivationsConfig
+from raptor.config.data import DataConfig, Splits
+from raptor.config.teachers import TeacherTraining, TrainedTeacher
 from raptor.provenance import peak_memory_mb
-from raptor.teachers.build import assemble
+from raptor.teachers.build import build_teacher
 
-ARCHITECTURE = {
-    "depth": 12, "width": 48, "heads": 4, "mlp_ratio": 2.0, "patch_size": 7, "registers": 4,
-    "layer_scale": None, "stochastic_depth": 0.0, "image_size": 28, "channels": 1,
-    "num_classes": 10,
-}  # fmt: skip
+TEACHER = TrainedTeacher(
+    depth=8, width=48, heads=4, mlp_ratio=2.0, patch_size=7, registers=4,
+    training=TeacherTraining(epochs=1),
+)  # fmt: skip
+DATA = DataConfig(splits=Splits(train=1, val=1, test=1), image_size=28, mean=[0.0], std=[1.0])
 IMAGES, FEW_IMAGES, BATCH, REPEATS = 5000, 1000, 64, 7
 EXTRACTED, EXTRACTIONS = 2560, 4  # images and repetitions of the extraction benchmark
 EPOCHS = 3  # in one turn of the batches, so that what was read ahead before it counts for little
@@ -59,8 +61,7 @@ class Pixels:
     """`n` random images, as `raptor.data.open_split` gives them."""
 
     def __init__(self, n: int) -> None:
-        side, channels = ARCHITECTURE["image_size"], ARCHITECTURE["channels"]
-        self.pixels = torch.randn(n, channels, side, side)
+        self.pixels = torch.randn(n, DATA.channels, DATA.image_size, DATA.image_size)
         self.labels = np.arange(n) % 10
         self.sample_ids = [str(i) for i in range(n)]
 
@@ -74,7 +75,7 @@ class Pixels:
 def _source(images: int) -> write.Source:
     torch.manual_seed(0)
     return write.Source(
-        teacher=assemble(ARCHITECTURE, seed=0).eval().requires_grad_(False),
+        teacher=build_teacher(TEACHER, DATA, num_classes=10).eval().requires_grad_(False),
         file=TeacherFile(name="bench", sha256="0" * 64),
         splits={"train": Pixels(images)},
         data={},
@@ -112,7 +113,7 @@ def _batches(folder: Path) -> list[dict[str, object]]:
     _extract(_source(IMAGES), output)
     states = Activations(output)
     flat, published = _memmap(states, folder), _published(states, folder)
-    # One iterator, as in training; the turn before the first counted one verifies the checksums.
+    # One iterator, as in training; the turn that does not count verifies the checksums.
     ours = states.batches("train", BATCH, seed=0)
     indices: list[np.ndarray] = []
 

@@ -9,7 +9,7 @@ from raptor.config.experiment import Experiment
 
 @dataclass(frozen=True, order=True)
 class StudentGroup:
-    """The students that one job trains: seeds `first..last` of one teacher, recipe and partition."""
+    """The students of one job: seeds `first..last` of one teacher, recipe and partition."""
 
     teacher: str
     recipe: str

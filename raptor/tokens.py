@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 
 TOKEN_TYPES = ("cls", "registers", "patches")
 
@@ -27,7 +28,7 @@ class TokenLayout:
     def slices(self) -> dict[str, slice]:
         """Token type -> slice of the token axis; types the layout lacks are left out."""
         bounds = (0, self.cls, self.prefix, self.total)
-        spans = dict(zip(TOKEN_TYPES, zip(bounds, bounds[1:], strict=False), strict=True))
+        spans = dict(zip(TOKEN_TYPES, pairwise(bounds), strict=True))
         return {name: slice(a, b) for name, (a, b) in spans.items() if b > a}
 
     def to_dict(self) -> dict[str, int]:

@@ -8,7 +8,7 @@ import pytest
 from raptor import provenance
 
 
-@pytest.fixture()
+@pytest.fixture
 def checkout(tmp_path, monkeypatch):
     """A small checkout: a script that imports raptor.a, which imports raptor.b."""
     (tmp_path / "raptor").mkdir()

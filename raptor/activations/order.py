@@ -1,9 +1,9 @@
-"""The order of training images: shuffled well enough for SGD, read in large pieces.
+"""The order of training images: shuffled well enough for SGD, read from few places at a time.
 
 An epoch permutes the rows of chunks (all states of `chunk_images` images) that a split touches,
-takes them in windows of `WINDOW_ROWS`, and permutes the images inside a window. Reading one
-window at a time, an epoch reads each byte once, and neighbours in a batch come from
-`WINDOW_ROWS` random places. A split of at most one window gets a plain random permutation.
+takes them in windows of `WINDOW_ROWS`, and permutes the images inside a window: an epoch goes
+over each byte once, window after window, and a batch draws from `WINDOW_ROWS` random places. A
+split of at most one window gets a plain random permutation.
 """
 
 from __future__ import annotations
@@ -18,39 +18,29 @@ from raptor.seeds import derive_seed
 WINDOW_ROWS = 8
 
 
-def windows(
-    span: tuple[int, int], chunk_images: int, seed: int, epoch: int
-) -> Iterator[np.ndarray]:
-    """The images [first, last) of one epoch, each once: one array of indices per window."""
+def epoch_order(span: tuple[int, int], chunk_images: int, seed: int, epoch: int) -> np.ndarray:
+    """The images [first, last) of a split in the order of one epoch, each once."""
     start, stop = span
     rng = np.random.default_rng(derive_seed(seed, "batches", epoch))
     rows = rng.permutation(np.arange(start // chunk_images, -(-stop // chunk_images)))
+    windows = []
     for first in range(0, len(rows), WINDOW_ROWS):
-        images = np.concatenate(
-            [
-                np.arange(max(start, row * chunk_images), min(stop, (row + 1) * chunk_images))
-                for row in rows[first : first + WINDOW_ROWS]
-            ]
-        )
-        yield rng.permutation(images)
+        images = rows[first : first + WINDOW_ROWS, None] * chunk_images + np.arange(chunk_images)
+        windows.append(rng.permutation(images[(images >= start) & (images < stop)]))
+    return np.concatenate(windows)
 
 
-def pieces(
+def batch_order(
     span: tuple[int, int], chunk_images: int, batch_size: int, seed: int, first_step: int
 ) -> Iterator[np.ndarray]:
-    """Endless arrays of image indices, each inside one window.
+    """Endless: the images of batch `first_step`, `first_step` + 1, …
 
-    Joined and cut every `batch_size` images they are the batches `first_step`, `first_step` + 1,
-    … The images of an epoch beyond its last whole batch (other ones in each epoch) are dropped.
+    The images of an epoch beyond its last whole batch (other ones in each epoch) are dropped.
     """
-    images = span[1] - span[0]
-    used = images - images % batch_size
-    first_epoch, skip = divmod(first_step * batch_size, used)
+    steps = (span[1] - span[0]) // batch_size
+    first_epoch, skipped = divmod(first_step, steps)
     for epoch in itertools.count(first_epoch):
-        left = used
-        for window in windows(span, chunk_images, seed, epoch):
-            piece = window[:left]
-            left -= len(piece)
-            if skip < len(piece):
-                yield piece[skip:]
-            skip = max(0, skip - len(piece))
+        order = epoch_order(span, chunk_images, seed, epoch)
+        for step in range(skipped, steps):
+            yield order[step * batch_size : (step + 1) * batch_size]
+        skipped = 0

@@ -10,7 +10,7 @@ import torch
 
 from raptor.activations.batches import Batch, batches
 from raptor.activations.manifest import Manifest
-from raptor.activations.order import pieces
+from raptor.activations.order import batch_order
 from raptor.activations.shards import Shards
 from raptor.errors import RaptorError
 
@@ -43,11 +43,9 @@ class Activations:
             raise IndexError(f"images [{start}, {stop}) are not within the {self.shape[0]} stored")
         chosen, size = self._chosen(layers), self.manifest.grid.chunk_images
         out = torch.empty(stop - start, len(chosen), *self.shape[2:])
-        for row in range(start // size, -(-stop // size)):
-            first, last = max(start, row * size), min(stop, (row + 1) * size)
-            chunks = self._shards.chunks(row, first - row * size, last - row * size, chosen)
-            for column, chunk in enumerate(chunks):
-                out[first - start : last - start, column] = self._shards.as_states(chunk)
+        for first in range(start, stop, size):
+            images = np.arange(first, min(first + size, stop))
+            out[first - start : first - start + size] = self._shards.gather(images, chosen)
         return out.numpy()
 
     def blocks(
@@ -73,9 +71,9 @@ class Activations:
         """Endless shuffled batches, from batch `first_step` on; batch i depends on (seed, i) alone.
 
         `raptor.activations.order` says how images are shuffled; no image comes twice in an
-        epoch, and an epoch's last, partial batch is dropped. Threads read the next window while
-        this one is used; they end when the iterator is closed or collected. Two windows are in
-        memory.
+        epoch, and an epoch's last, partial batch is dropped. Inside a batch images stand sorted.
+        Threads make the next batches while one is used; they end when the iterator is closed or
+        collected.
         """
         first, last = self.splits[split]
         if not 0 < batch_size <= last - first:
@@ -84,9 +82,8 @@ class Activations:
                 f"batch of {batch_size}; lower batch_size or enlarge the split"
             )
         size = self.manifest.grid.chunk_images
-        order = pieces((first, last), size, batch_size, seed, first_step)
-        labels = torch.from_numpy(self.labels)
-        return batches(self._shards, labels, order, batch_size, self._chosen(layers))
+        order = batch_order((first, last), size, batch_size, seed, first_step)
+        return batches(self._shards, torch.from_numpy(self.labels), order, self._chosen(layers))
 
     def _chosen(self, layers: Sequence[int] | None) -> list[int]:
         states = self.shape[1]

@@ -1,15 +1,17 @@
 """The shard files of a finished store: checked, and read as they lie on disk.
 
 Shards are uncompressed Zarr v3 files, so a chunk is a plain range of bytes whose place stands in
-the index at the end of its shard (Zarr v3 specification, `sharding_indexed` codec). These ranges
-are read here without `zarr`, which spends about a millisecond on each chunk whatever its
-settings, twenty times what the bytes of a small teacher cost. `zarr.open` reads the same numbers.
+the index at the end of its shard (Zarr v3 specification, `sharding_indexed` codec). They are
+mapped into memory here without `zarr`, which spends about a millisecond on each chunk whatever
+its settings, twenty times what the bytes of a small teacher cost; copying chunks to memory of
+our own took twice as long as taking states from the map. `zarr.open` reads the same numbers.
 """
 
 from __future__ import annotations
 
+import mmap
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,10 @@ import torch
 from raptor.activations.manifest import ITEM_BYTES, Manifest, store_folder
 from raptor.errors import RaptorError
 from raptor.files import sha256
+
+# Pages of a map count as memory of the process, though the system may take them back: let go of
+# all maps after this many bytes, whatever the size of the store.
+MAPPED_BYTES = 256 * 2**20
 
 
 class Shards:
@@ -28,57 +34,76 @@ class Shards:
         self.grid = manifest.grid
         self._shards = manifest.shards
         self._folder = store_folder(path)
-        self._offsets: dict[int, np.ndarray] = {}  # of the shards that were verified
+        rows = -(-self.grid.shape[0] // self.grid.chunk_images)
+        self._first = np.zeros((rows, self.grid.shape[1]), dtype=np.int64)
+        self._verified: set[int] = set()
+        self._maps: dict[int, np.ndarray] = {}
+        self._touched = 0  # bytes taken from the present maps
+        self._lock = threading.Lock()
         self._memory = threading.local()
         for index in self.grid.shards:
             self._check_size(index)
 
-    def chunks(
-        self, row: int, first: int, last: int, layers: Sequence[int]
-    ) -> Iterator[np.ndarray]:
-        """Images [first, last) of a row of chunks: for each layer in turn (n, T × D), as stored.
+    def gather(self, images: np.ndarray, layers: Sequence[int]) -> torch.Tensor:
+        """States (n, S', T, D) of sorted `images` in the stored dtype.
 
-        As stored is as integers of the same size, for numpy lacks bfloat16; `as_states` gives
-        them back their type. The memory of one layer is used again for the next.
+        Each thread has its own memory for them, which its next call uses again.
         """
-        index, row = divmod(row, self.grid.rows_per_shard)
-        offsets = self._verified(index)[row].tolist()
-        chunk = self._scratch()[: last - first]
-        raw, skip = memoryview(chunk).cast("B"), first * self.grid.image_bytes
-        with open(self._file(index), "rb", buffering=0) as file:
-            for layer in layers:
-                file.seek(offsets[layer] + skip)
-                count = file.readinto(raw)
-                while count < len(raw):  # the system may stop anywhere, after 2 GiB at the latest
-                    more = file.readinto(raw[count:])
-                    if not more:
-                        raise self._broken(index, "ends too early")
-                    count += more
-                yield chunk
+        grid, columns = self.grid, np.asarray(layers)
+        stored, integers = self._scratch(len(images), len(columns))
+        shards, starts = np.unique(images // grid.shard_images, return_index=True)
+        maps = self._mapped(shards.tolist(), integers.nbytes)
+        rows, places = np.divmod(images, grid.chunk_images)
+        wanted = (self._first[rows[:, None], columns] + places[:, None]).ravel()
+        borders = [*(starts * len(columns)).tolist(), len(wanted)]
+        for states, start, stop in zip(maps, borders, borders[1:], strict=False):
+            # `clip` lets numpy write to `out` directly; no index is out of bounds.
+            states.take(wanted[start:stop], axis=0, out=integers[start:stop], mode="clip")
+        return stored
 
-    def as_states(self, chunk: np.ndarray) -> torch.Tensor:
-        """A chunk as (n, T, D) in the stored dtype."""
-        dtype = getattr(torch, self.grid.dtype)
-        return torch.from_numpy(chunk).view(dtype).view(len(chunk), *self.grid.shape[2:])
+    def _scratch(self, images: int, layers: int) -> tuple[torch.Tensor, np.ndarray]:
+        """Memory for states, also as rows of integers; fresh pages would cost more than copies."""
+        shape, item = (images, layers, *self.grid.shape[2:]), ITEM_BYTES[self.grid.dtype]
+        if getattr(self._memory, "shape", None) != shape:
+            integers = np.empty((images * layers, self.grid.image_bytes // item), f"i{item}")
+            stored = torch.from_numpy(integers).view(getattr(torch, self.grid.dtype)).view(shape)
+            self._memory.shape, self._memory.arrays = shape, (stored, integers)
+        return self._memory.arrays
 
-    def _scratch(self) -> np.ndarray:
-        """Memory for one chunk, kept by each thread: fresh pages cost more than the reading."""
-        if not hasattr(self._memory, "chunk"):
-            item = ITEM_BYTES[self.grid.dtype]
-            shape = (self.grid.chunk_images, self.grid.image_bytes // item)
-            self._memory.chunk = np.empty(shape, f"i{item}")
-        return self._memory.chunk
+    def _mapped(self, shards: list[int], wanted_bytes: int) -> list[np.ndarray]:
+        with self._lock:
+            if self._touched > MAPPED_BYTES:
+                self._maps.clear()  # a thread that still reads keeps its own
+                self._touched = 0
+            self._touched += wanted_bytes
+            for index in shards:
+                if index not in self._maps:
+                    self._maps[index] = self._map(index)
+            return [self._maps[index] for index in shards]
 
-    def _verified(self, index: int) -> np.ndarray:
-        """Where each chunk of a shard starts, (rows, S); its checksum is verified once."""
-        if index not in self._offsets:
-            self._check_size(index)
+    def _map(self, index: int) -> np.ndarray:
+        """A shard as integers of the stored size, a row (T × D) for each state of each image."""
+        self._check_size(index)  # reading a map beyond the end of its file ends the process
+        self._verify(index)
+        item = ITEM_BYTES[self.grid.dtype]
+        with open(self._file(index), "rb") as file:
+            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        count = (len(memory) - self.grid.index_bytes) // item
+        states = np.frombuffer(memory, f"i{item}", count)
+        return states.reshape(-1, self.grid.image_bytes // item)
+
+    def _verify(self, index: int) -> None:
+        """Compare the checksum of a shard, once, and note where its chunks are."""
+        if index not in self._verified:
             if sha256(self._file(index)) != self._shards[index].sha256:
                 raise self._broken(index, "is damaged (its checksum differs)")
-            self._offsets[index] = self._chunk_offsets(index)
-        return self._offsets[index]
+            start, stop = self.grid.images_of(index)
+            first, size = start // self.grid.chunk_images, self.grid.chunk_images
+            self._first[first : -(-stop // size)] = self._first_states(index)
+            self._verified.add(index)
 
-    def _chunk_offsets(self, index: int) -> np.ndarray:
+    def _first_states(self, index: int) -> np.ndarray:
+        """The row of `_map` where each chunk begins, (rows of chunks, S)."""
         grid = self.grid
         with open(self._file(index), "rb") as file:
             file.seek(-grid.index_bytes, 2)
@@ -88,7 +113,7 @@ class Shards:
         rows = -(-(stop - start) // grid.chunk_images)
         if (sizes[:rows] != grid.chunk_bytes).any():  # an absent chunk has the largest number
             raise self._broken(index, "lacks chunks")
-        return offsets
+        return offsets[:rows] // grid.image_bytes
 
     def _file(self, index: int) -> Path:
         return self._folder / self._shards[index].file

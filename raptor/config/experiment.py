@@ -71,7 +71,9 @@ def _data_faults(config: Experiment) -> list[str]:
         )
     if data.source == "digits":
         if data.root is not None:
-            faults.append(f"data.root: {data.root!r}: source digits is embedded and reads no folder")
+            faults.append(
+                f"data.root: {data.root!r}: source digits is embedded and reads no folder"
+            )
         if data.splits.total > 5000:
             faults.append(
                 f"data.splits: {data.splits.total} images asked for, the embedded digits have 5000"

@@ -60,7 +60,9 @@ def fit_probe(
     itself counting as epoch 0. The test split plays no part.
     """
     probe = copy.deepcopy(start).to(device)
-    optimizer = torch.optim.AdamW(probe.parameters(), config.lr, weight_decay=config.weight_decay)
+    optimizer = torch.optim.AdamW(
+        probe.parameters(), config.lr, weight_decay=config.weight_decay, fused=True
+    )
     per_epoch = -(-len(train.labels) // config.batch_size)
     best, kept = _score(probe, val, device), copy.deepcopy(probe.state_dict())
     for epoch in range(config.epochs):

@@ -14,8 +14,8 @@ def small(monkeypatch):
     sizes = {"IMAGES": 256, "EXTRACTED": 64, "REPEATS": 1, "EXTRACTIONS": 1, "EPOCHS": 1}
     for name, value in sizes.items():
         monkeypatch.setattr(store, name, value)
-    architecture = {**store.ARCHITECTURE, "depth": 2, "width": 8, "heads": 2}
-    monkeypatch.setattr(store, "ARCHITECTURE", architecture)
+    shallow = {"depth": 2, "width": 8, "heads": 2}
+    monkeypatch.setattr(store, "TEACHER", store.TEACHER.model_copy(update=shallow))
 
 
 def test_rows_of_time(tmp_path):

@@ -281,16 +281,16 @@ def test_grid_of_the_paper_is_predicted_in_full():
 
 def test_extract_runs_a_real_teacher_on_real_images(tmp_path):
     from raptor.config.data import DataConfig, Splits
+    from raptor.config.teachers import TeacherTraining, TrainedTeacher
     from raptor.data import open_split
-    from raptor.teachers.build import assemble
+    from raptor.teachers.build import build_teacher
     from raptor.teachers.files import save_teacher
 
     splits = Splits(train=20, val=6, test=7)
     data = DataConfig(splits=splits, image_size=14, mean=[0.13], std=[0.31])
-    shape = {"depth": 2, "width": 8, "heads": 2, "mlp_ratio": 2.0, "patch_size": 7}
-    extra = {"registers": 2, "layer_scale": None, "stochastic_depth": 0.1}
-    images = {"image_size": 14, "channels": 1, "num_classes": 10}
-    teacher = assemble({**shape, **extra, **images}, seed=0).eval()
+    training = TeacherTraining(epochs=1)
+    spec = TrainedTeacher(depth=2, width=8, heads=2, patch_size=7, registers=2, training=training)
+    teacher = build_teacher(spec, data, num_classes=10).eval()
     save_teacher(teacher, tmp_path / "vit.safetensors")
     write.extract(
         teacher=tmp_path / "vit.safetensors",

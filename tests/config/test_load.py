@@ -11,7 +11,7 @@ from raptor.config import ConfigError, load, load_yaml
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture()
+@pytest.fixture
 def raw():
     return yaml.safe_load((ROOT / "config/laptop.yaml").read_text())
 

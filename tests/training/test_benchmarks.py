@@ -11,32 +11,27 @@ from raptor.errors import RaptorError
 COLUMNS = {"name", "ours", "reference", "ratio", "n", "spread"}
 
 
-def history(path, r2, stages):
+def history(r2, stages):
     """A history with a validation every 10 steps."""
-    path.parent.mkdir(parents=True)
     steps = [(stage, 10 * (i + 1)) for stage, count in stages for i in range(count)]
     rows = [(*step, "r2", None, None, value) for step, value in zip(steps, r2, strict=True)]
-    columns = ["stage", "step", "metric", "layer", "tokens", "value"]
-    pd.DataFrame(rows, columns=columns).to_csv(path, index=False)
+    return pd.DataFrame(rows, columns=["stage", "step", "metric", "layer", "tokens", "value"])
 
 
-def test_steps_are_counted_over_both_stages(tmp_path):
-    student = "maxcut-k3/seed0.history.csv"
-    history(
-        tmp_path / "raptor/vit/paper" / student, [0.1, 0.5, 0.6, 0.8],
-        [("stage1", 2), ("stage2", 2)],
-    )  # fmt: skip
-    ours = tmp_path / "raptor/vit/phase_mean" / student
-    with pytest.raises(RaptorError, match="both"):
-        phase_mean.rows(tmp_path)
-    history(ours, [0.85, 0.9], [("stage2", 2)])
-    (row,) = phase_mean.rows(tmp_path)
+def test_steps_are_counted_over_both_stages():
+    paper = history([0.1, 0.5, 0.6, 0.8], [("stage1", 2), ("stage2", 2)])
+    better = history([0.85, 0.9], [("stage2", 2)])
+    worse = history([0.7, 0.79], [("stage2", 2)])
+    assert phase_mean.steps_to_reach(better, paper) == (10, 40)
+    assert phase_mean.steps_to_reach(worse, paper) == (float("inf"), 40)
+    row = phase_mean._row("vit", [(10, 40), (20, 40), (10, 40)])
     assert set(row) == COLUMNS
-    assert (row["ours"], row["reference"], row["ratio"], row["n"]) == (10, 40, 0.25, 1)
-    ours.unlink()
-    ours.parent.rmdir()
-    history(ours, [0.7, 0.79], [("stage2", 2)])
-    assert phase_mean.rows(tmp_path)[0]["ratio"] == float("inf")
+    assert (row["ratio"], row["n"], row["spread"]) == (0.25, 3, 0.25)
+
+
+def test_without_a_run_the_benchmark_says_what_to_do(tmp_path):
+    with pytest.raises(RaptorError, match="run make figures"):
+        phase_mean.rows(tmp_path, tmp_path)
 
 
 def test_training_step_compares_equal_numbers(monkeypatch):

@@ -62,6 +62,12 @@ def copy_checkout(path: Path) -> Checkout:
     return Checkout(path)
 
 
+@pytest.fixture
+def new_checkout(tmp_path):
+    """Makes a checkout in which nothing has run."""
+    return lambda: copy_checkout(tmp_path)
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> Checkout:
     """A checkout in which the smoke experiment has run to the end."""

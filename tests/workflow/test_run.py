@@ -7,14 +7,14 @@ import random
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 import yaml
 
 SMOKE = ("--configfile", "config/smoke.yaml")
-# Everything from students to pictures, at the size of config/smoke.yaml.
-STUDENT_TABLES = {"fidelity", "layers", "partition_comparison", "fidelity_by_k", "training_curves"}
+# What is gathered from the probes of the students.
+SWAPPED = {"swaps", "layer_swaps_data", "layer_swaps"}
+PROBED = {"fidelity", "layers", "fidelity_by_k_data", "fidelity_by_k", "table_probes"}
 
 
 def edited_config(checkout, **changes) -> tuple[str, str]:
@@ -81,17 +81,17 @@ def test_targets_build_only_what_they_need(finished):
 @pytest.mark.parametrize(
     ("changes", "reruns", "spares"),
     [
-        ({"figures__layer_swaps": {"height_in": 4.0}}, {"layer_swaps"}, None),
-        ({"swaps__samples": 7}, {"swaps", "layer_swaps"}, {"raptor", "similarity", "fidelity"}),
+        ({"figures__layer_swaps": {"row_height_in": 4.0}}, {"layer_swaps"}, None),
+        ({"swaps__samples": 7}, SWAPPED, {"raptor", "similarity", "fidelity"}),
         (
             {"probes__bootstrap": 30},
-            {"probe_students", "probe_teacher", *STUDENT_TABLES},
-            {"raptor", "swaps", "partition", "layer_swaps"},
+            {"probe_students", "probe_teacher", *PROBED},
+            {"raptor", "training_curves", "partition", *SWAPPED},
         ),
         (
             {"recipes__paper__stage2__steps": 12},
-            {"raptor", "probe_students", *STUDENT_TABLES - {"partition_comparison"}},
-            {"train_teacher", "activations", "similarity", "partition", "swaps", "layer_swaps"},
+            {"raptor", "probe_students", "training_curves", *PROBED},
+            {"train_teacher", "activations", "similarity", "partition_comparison", *SWAPPED},
         ),
         (
             {"similarity__bootstrap": 25},
@@ -128,7 +128,7 @@ def test_an_edited_training_setting_reruns_only_its_own_recipe(finished):
         ("raptor/interventions.py", "\n\n", "\n\n# A remark.\n\n", set()),
         ("workflow/scripts/swaps.py", '"""', '"""Reworded. ', set()),
         ("workflow/rules/raptor.smk", "# ", "# Reworded: ", set()),
-        ("raptor/interventions.py", "\n\n", "\n\n_EDITED = 1\n\n", {"swaps", "layer_swaps"}),
+        ("raptor/interventions.py", "\n\n", "\n\n_EDITED = 1\n\n", SWAPPED),
         ("raptor/figures/layer_swaps.py", "\n\n", "\n\n_EDITED = 1\n\n", {"layer_swaps"}),
     ],
     ids=["docstring", "comment", "adapter", "rule-comment", "code", "figure-code"],
@@ -176,11 +176,9 @@ def test_a_fault_in_the_data_stops_before_training(finished, tmp_path):
     assert not list((finished.path / "results/broken").glob("teachers/*"))
 
 
-def test_an_interrupted_run_continues_to_the_same_tables(finished, tmp_path):
+def test_an_interrupted_run_continues_to_the_same_tables(finished, new_checkout):
     """SIGINT (Ctrl-C) to the whole group at seeded random moments, then a run to the end."""
-    from conftest import copy_checkout
-
-    checkout = copy_checkout(tmp_path)
+    checkout = new_checkout()
     chance = random.Random(0)
     for _ in range(5):
         run = subprocess.Popen(
@@ -196,7 +194,5 @@ def test_an_interrupted_run_continues_to_the_same_tables(finished, tmp_path):
         if run.poll() is None:
             subprocess.run(["kill", f"-{signal.SIGINT.value}", "--", f"-{run.pid}"], check=True)
         run.wait(timeout=120)
-    done = checkout.snakemake(*SMOKE)
-    assert done.returncode == 0
+    checkout.snakemake(*SMOKE)
     assert tables(checkout) == tables(finished)
-    assert Path(checkout.path / "results/smoke/tables/fidelity.csv").exists()

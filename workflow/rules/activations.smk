@@ -9,22 +9,22 @@ rule activations:
         samples=results("data/samples.csv"),
     output:
         results("activations/{teacher}.json"),
-    params:
-        data=leaves(experiment.data),
-        config=leaves(experiment.activations),
-        code=script_code("activations"),
     log:
         results("logs/activations/{teacher}.log"),
     benchmark:
         results("benchmarks/activations/{teacher}.tsv")
+    priority: 10
     conda:
         "../../environment.yml"
     threads: 1
-    priority: 10
     resources:
         mem="1500MB",
         runtime=lambda wildcards, attempt: 240 * attempt,
         gpu=GPU,
+    params:
+        data=leaves(experiment.data),
+        config=leaves(experiment.activations),
+        code=script_code("activations"),
     message:
         "Extracting the states of {wildcards.teacher}"
     script:

@@ -9,8 +9,8 @@ min_version("9.0")
 
 # The package is used from this checkout, here and in every job, installed or not.
 sys.path.insert(0, workflow.basedir)
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    [str(workflow.basedir), *filter(None, [os.environ.get("PYTHONPATH")])]
+os.environ.update(
+    PYTHONPATH=os.pathsep.join(filter(None, [str(workflow.basedir), os.getenv("PYTHONPATH")]))
 )
 
 if not workflow.configfiles:

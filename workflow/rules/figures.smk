@@ -18,22 +18,22 @@ for target in FIGURES:
                 labels={"figure": target.replace("_", " ")},
             ),
             caption=figure(target, "rst"),
+        log:
+            results(f"logs/figures/{target}.log"),
+        benchmark:
+            results(f"benchmarks/figures/{target}.tsv")
+        priority: 20
+        conda:
+            "../../environment.yml"
+        threads: 1
+        resources:
+            mem="1GB",
+            runtime=10,
         params:
             target=target,
             settings=leaves(getattr(experiment.figures, target)),
             palette=experiment.figures.palette,
             code=code_digest("workflow/scripts/draw.py", f"raptor/figures/{target}.py"),
-        log:
-            results(f"logs/figures/{target}.log"),
-        benchmark:
-            results(f"benchmarks/figures/{target}.tsv")
-        conda:
-            "../../environment.yml"
-        threads: 1
-        priority: 20
-        resources:
-            mem="1GB",
-            runtime=10,
         message:
             f"Drawing {target}"
         script:
@@ -57,20 +57,20 @@ for target in PRINTED:
                 labels={"table": target.removeprefix("table_")},
             ),
             caption=results(f"tables/{target}.rst"),
-        params:
-            target=target,
-            code=code_digest("workflow/scripts/print_table.py", f"raptor/figures/{target}.py"),
         log:
             results(f"logs/tables/{target}.print.log"),
         benchmark:
             results(f"benchmarks/tables/{target}.print.tsv")
+        priority: 20
         conda:
             "../../environment.yml"
         threads: 1
-        priority: 20
         resources:
             mem="1GB",
             runtime=10,
+        params:
+            target=target,
+            code=code_digest("workflow/scripts/print_table.py", f"raptor/figures/{target}.py"),
         message:
             f"Printing {target}"
         script:

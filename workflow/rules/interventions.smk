@@ -12,22 +12,22 @@ rule swaps:
         ),
     output:
         results("interventions/{teacher}.swaps.csv"),
-    params:
-        config=leaves(experiment.swaps),
-        seed=experiment.seed,
-        code=script_code("swaps"),
     log:
         results("logs/swaps/{teacher}.log"),
     benchmark:
         results("benchmarks/swaps/{teacher}.tsv")
+    priority: 5
     conda:
         "../../environment.yml"
     threads: 1
-    priority: 5
     resources:
         mem="1500MB",
         runtime=lambda wildcards, attempt: 240 * attempt,
         gpu=GPU,
+    params:
+        config=leaves(experiment.swaps),
+        seed=experiment.seed,
+        code=script_code("swaps"),
     message:
         "Swapping layers of {wildcards.teacher}"
     script:

@@ -13,21 +13,21 @@ rule partition:
         ],
         stability=results("partitions/{teacher}/stability.csv"),
         epsilon=results("partitions/{teacher}/epsilon.csv"),
-    params:
-        config=leaves(experiment.partition),
-        seed=experiment.seed,
-        code=script_code("partition"),
     log:
         results("logs/partition/{teacher}.log"),
     benchmark:
         results("benchmarks/partition/{teacher}.tsv")
+    priority: 10
     conda:
         "../../environment.yml"
     threads: 1
-    priority: 10
     resources:
         mem="1GB",
         runtime=30,
+    params:
+        config=leaves(experiment.partition),
+        seed=experiment.seed,
+        code=script_code("partition"),
     message:
         "Finding the phases of {wildcards.teacher}"
     script:

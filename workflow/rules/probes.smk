@@ -11,21 +11,21 @@ rule probe_teacher:
         table=results("probes/{teacher}.csv"),
         layers=results("probes/{teacher}.layers.csv"),
         weights=results("probes/{teacher}.safetensors"),
-    params:
-        config=leaves(experiment.probes),
-        code=script_code("probe_teacher"),
     log:
         results("logs/probe_teacher/{teacher}.log"),
     benchmark:
         results("benchmarks/probe_teacher/{teacher}.tsv")
+    priority: 5
     conda:
         "../../environment.yml"
     threads: 1
-    priority: 5
     resources:
         mem="1500MB",
         runtime=lambda wildcards, attempt: 240 * attempt,
         gpu=GPU,
+    params:
+        config=leaves(experiment.probes),
+        code=script_code("probe_teacher"),
     message:
         "Probing teacher {wildcards.teacher}"
     script:
@@ -44,21 +44,21 @@ rule probe_students:
     output:
         table=results("probes/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}.csv"),
         layers=results("probes/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}.layers.csv"),
-    params:
-        config=leaves(experiment.probes),
-        code=script_code("probe_students"),
     log:
         results("logs/probe_students/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}.log"),
     benchmark:
         results("benchmarks/probe_students/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}.tsv")
+    priority: 5
     conda:
         "../../environment.yml"
     threads: 1
-    priority: 5
     resources:
         mem="1500MB",
         runtime=lambda wildcards, attempt: 240 * attempt,
         gpu=GPU,
+    params:
+        config=leaves(experiment.probes),
+        code=script_code("probe_students"),
     message:
         "Probing Raptors of {wildcards.teacher}: {wildcards.recipe}, "
         "{wildcards.method} k={wildcards.k}, seeds {wildcards.seeds}"

@@ -10,11 +10,6 @@ rule raptor:
         partition=results("partitions/{teacher}/{method}-k{k}.csv"),
     output:
         results("raptor/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}.json"),
-    params:
-        recipe=lambda wildcards: leaves(experiment.recipes[wildcards.recipe]),
-        seed=experiment.seed,
-        state=results(".state/raptor/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}"),
-        code=script_code("raptor"),
     log:
         results("logs/raptor/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}.log"),
     benchmark:
@@ -26,6 +21,11 @@ rule raptor:
         mem="1500MB",
         runtime=lambda wildcards, attempt: 720 * attempt,
         gpu=GPU,
+    params:
+        recipe=lambda wildcards: leaves(experiment.recipes[wildcards.recipe]),
+        seed=experiment.seed,
+        state=results(".state/raptor/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}"),
+        code=script_code("raptor"),
     message:
         "Training Raptors of {wildcards.teacher}: {wildcards.recipe}, "
         "{wildcards.method} k={wildcards.k}, seeds {wildcards.seeds}"

@@ -8,20 +8,20 @@ rule similarity:
     output:
         table=results("similarity/{teacher}.csv"),
         matrices=results("similarity/{teacher}.npz"),
-    params:
-        config=leaves(experiment.similarity),
-        code=script_code("similarity"),
     log:
         results("logs/similarity/{teacher}.log"),
     benchmark:
         results("benchmarks/similarity/{teacher}.tsv")
+    priority: 10
     conda:
         "../../environment.yml"
     threads: 1
-    priority: 10
     resources:
         mem="1500MB",
         runtime=lambda wildcards, attempt: 120 * attempt,
+    params:
+        config=leaves(experiment.similarity),
+        code=script_code("similarity"),
     message:
         "Comparing the layers of {wildcards.teacher}"
     script:

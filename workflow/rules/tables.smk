@@ -77,9 +77,7 @@ TABLE_INPUTS = {
 TABLE_PARAMS = {
     "similarity_matrices": {
         "untrained": [
-            name
-            for name, spec in experiment.teachers.items()
-            if isinstance(spec, UntrainedTeacher)
+            name for name, spec in experiment.teachers.items() if isinstance(spec, UntrainedTeacher)
         ]
     },
     "maxcut_partitions": {"measure": experiment.partition.measure},
@@ -98,21 +96,21 @@ for target, inputs in TABLE_INPUTS.items():
             **inputs,
         output:
             figure(target, "csv") if target in FIGURES else table(target),
-        params:
-            target=target,
-            extra=TABLE_PARAMS.get(target, {}),
-            code=script_code("table"),
         log:
             results(f"logs/tables/{target}.log"),
         benchmark:
             results(f"benchmarks/tables/{target}.tsv")
+        priority: 20
         conda:
             "../../environment.yml"
         threads: 1
-        priority: 20
         resources:
             mem="500MB",
             runtime=10,
+        params:
+            target=target,
+            extra=TABLE_PARAMS.get(target, {}),
+            code=script_code("table"),
         message:
             f"Gathering the table {target}"
         script:

@@ -5,20 +5,20 @@
 rule samples:
     output:
         results("data/samples.csv"),
-    params:
-        data=leaves(experiment.data),
-        code=script_code("samples"),
     log:
         results("logs/samples.log"),
     benchmark:
         results("benchmarks/samples.tsv")
+    priority: 10
     conda:
         "../../environment.yml"
     threads: 1
-    priority: 10
     resources:
         mem="1GB",
         runtime=30,
+    params:
+        data=leaves(experiment.data),
+        code=script_code("samples"),
     message:
         "Reading and checking the images"
     script:
@@ -33,25 +33,25 @@ rule train_teacher:
         weights=results("teachers/{teacher}.safetensors"),
         facts=results("teachers/{teacher}.json"),
         history=results("teachers/{teacher}.history.csv"),
+    log:
+        results("logs/train_teacher/{teacher}.log"),
+    benchmark:
+        results("benchmarks/train_teacher/{teacher}.tsv")
+    wildcard_constraints:
+        teacher=is_kind(TrainedTeacher),
+    priority: 10
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem="1500MB",
+        runtime=lambda wildcards, attempt: 240 * attempt,
+        gpu=GPU,
     params:
         spec=lambda wildcards: leaves(experiment.teachers[wildcards.teacher]),
         data=leaves(experiment.data),
         state=results(".state/teachers/{teacher}"),
         code=script_code("train_teacher"),
-    log:
-        results("logs/train_teacher/{teacher}.log"),
-    benchmark:
-        results("benchmarks/train_teacher/{teacher}.tsv")
-    conda:
-        "../../environment.yml"
-    wildcard_constraints:
-        teacher=is_kind(TrainedTeacher),
-    threads: 1
-    priority: 10
-    resources:
-        mem="1500MB",
-        runtime=lambda wildcards, attempt: 240 * attempt,
-        gpu=GPU,
     message:
         "Training teacher {wildcards.teacher}"
     script:
@@ -65,24 +65,24 @@ rule untrained_teacher:
     output:
         weights=results("teachers/{teacher}.safetensors"),
         facts=results("teachers/{teacher}.json"),
-    params:
-        spec=lambda wildcards: leaves(experiment.architecture(wildcards.teacher)),
-        data=leaves(experiment.data),
-        code=script_code("untrained_teacher"),
     log:
         results("logs/untrained_teacher/{teacher}.log"),
     benchmark:
         results("benchmarks/untrained_teacher/{teacher}.tsv")
-    conda:
-        "../../environment.yml"
     wildcard_constraints:
         teacher=is_kind(UntrainedTeacher),
-    threads: 1
     priority: 10
+    conda:
+        "../../environment.yml"
+    threads: 1
     resources:
         mem="1GB",
         runtime=30,
         gpu=GPU,
+    params:
+        spec=lambda wildcards: leaves(experiment.architecture(wildcards.teacher)),
+        data=leaves(experiment.data),
+        code=script_code("untrained_teacher"),
     message:
         "Initialising teacher {wildcards.teacher}"
     script:
@@ -96,22 +96,22 @@ rule checkpoint_teacher:
     output:
         weights=results("teachers/{teacher}.safetensors"),
         facts=results("teachers/{teacher}.json"),
-    params:
-        epoch=lambda wildcards: experiment.teachers[wildcards.teacher].epoch,
-        code=script_code("checkpoint_teacher"),
     log:
         results("logs/checkpoint_teacher/{teacher}.log"),
     benchmark:
         results("benchmarks/checkpoint_teacher/{teacher}.tsv")
-    conda:
-        "../../environment.yml"
     wildcard_constraints:
         teacher=is_kind(CheckpointTeacher),
-    threads: 1
     priority: 10
+    conda:
+        "../../environment.yml"
+    threads: 1
     resources:
         mem="1GB",
         runtime=30,
+    params:
+        epoch=lambda wildcards: experiment.teachers[wildcards.teacher].epoch,
+        code=script_code("checkpoint_teacher"),
     message:
         "Taking teacher {wildcards.teacher} from a checkpoint"
     script:
