@@ -6,7 +6,7 @@ PYTHON ?= python3
 CONFIG ?= config/laptop.yaml
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-EXPERIMENT = $(shell $(BIN)/python -c "from raptor.config import load_yaml; print(load_yaml('$(CONFIG)').experiment)")
+EXPERIMENT = $(shell $(BIN)/python -c "from raptor.config.load import load_yaml; print(load_yaml('$(CONFIG)').experiment)")
 
 .PHONY: figures test smoke bench lint clean-results
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from raptor.config import load_yaml
+from raptor.config.load import load_yaml
 from raptor.errors import RaptorError
 from raptor.files import digest
 from raptor.training.raptor import train_raptors

@@ -87,3 +87,13 @@ def test_record_has_what_a_reader_needs():
     record = json.loads(json.dumps(provenance.record(seconds=1.0)))
     assert {"git", "versions", "platform", "peak_memory_mb", "seconds"} <= set(record)
     assert record["peak_memory_mb"] > 1
+
+
+def test_a_stage_does_not_depend_on_the_settings_of_another():
+    extraction = {
+        str(file.relative_to(provenance.ROOT))
+        for file in provenance._reachable(provenance.ROOT / "workflow/scripts/activations.py")
+    }
+    assert "raptor/config/data.py" in extraction
+    assert not extraction & {"raptor/config/figures.py", "raptor/config/students.py"}
+    assert not {file for file in extraction if file.startswith(("raptor/probes", "raptor/models"))}

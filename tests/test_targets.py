@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from raptor.config import load
+from raptor.config.load import load
 from raptor.targets import partitioned_teachers, student_groups
 
 RAW = yaml.safe_load((Path(__file__).parents[1] / "config/laptop.yaml").read_text())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from raptor.config import ConfigError, load, load_yaml
+from raptor.config.load import ConfigError, load, load_yaml
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from raptor.config import Experiment
+from raptor.config.experiment import Experiment
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +30,7 @@ def test_the_manual_names_every_key():
 
 def test_the_configuration_loads_without_torch_or_pandas():
     code = (
-        "import sys; import raptor.config, raptor.targets, raptor.provenance;"
+        "import sys; import raptor.config.load, raptor.targets, raptor.provenance;"
         "print(sorted({'torch', 'timm', 'pandas', 'numpy', 'zarr'} & set(sys.modules)))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

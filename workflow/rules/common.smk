@@ -20,7 +20,7 @@ if not workflow.configfiles:
 
 import yaml
 
-from raptor.config import ConfigError, load
+from raptor.config.load import ConfigError, load
 from raptor.config.teachers import CheckpointTeacher, TrainedTeacher, UntrainedTeacher
 from raptor.provenance import code_digest
 from raptor.targets import partitioned_teachers, student_groups
