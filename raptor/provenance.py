@@ -45,7 +45,7 @@ def _read(file: Path) -> tuple[str, tuple[Path, ...]]:
     """Digest of the syntax tree of `file` without docstrings, and the `raptor` files it imports."""
     tree = ast.parse(file.read_text(), filename=str(file))
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         match node:
             case ast.Import():
                 names.update(alias.name for alias in node.names)
@@ -57,6 +57,16 @@ def _read(file: Path) -> tuple[str, tuple[Path, ...]]:
                     node.body = node.body[1:]
     digest = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
     return digest, tuple(_files(name for name in names if name.split(".")[0] == "raptor"))
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """The module and every statement in it; expressions hold neither imports nor docstrings."""
+    queue: list[ast.AST] = [tree]
+    while queue:
+        node = queue.pop()
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            queue.extend(getattr(node, block, ()))
+        yield node
 
 
 def _files(names: Iterable[str]) -> Iterator[Path]:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 SMOKE = ("--configfile", "config/smoke.yaml")
+IMPORT = "from __future__ import annotations\n"
 # What is gathered from the probes of the students.
 SWAPPED = {"swaps", "layer_swaps_data", "layer_swaps"}
 PROBED = {"fidelity", "layers", "fidelity_by_k_data", "fidelity_by_k", "table_probes"}
@@ -125,11 +126,11 @@ def test_an_edited_training_setting_reruns_only_its_own_recipe(finished):
     ("file", "old", "new", "reruns"),
     [
         ("raptor/training/raptor.py", '"""', '"""Reworded. ', set()),
-        ("raptor/interventions.py", "\n\n", "\n\n# A remark.\n\n", set()),
+        ("raptor/interventions.py", IMPORT, IMPORT + "# A remark.\n", set()),
         ("workflow/scripts/swaps.py", '"""', '"""Reworded. ', set()),
         ("workflow/rules/raptor.smk", "# ", "# Reworded: ", set()),
-        ("raptor/interventions.py", "\n\n", "\n\n_EDITED = 1\n\n", SWAPPED),
-        ("raptor/figures/layer_swaps.py", "\n\n", "\n\n_EDITED = 1\n\n", {"layer_swaps"}),
+        ("raptor/interventions.py", IMPORT, IMPORT + "_EDITED = 1\n", SWAPPED),
+        ("raptor/figures/layer_swaps.py", IMPORT, IMPORT + "_EDITED = 1\n", {"layer_swaps"}),
     ],
     ids=["docstring", "comment", "adapter", "rule-comment", "code", "figure-code"],
 )
@@ -137,6 +138,7 @@ def test_edited_code_reruns_what_runs_it(finished, file, old, new, reruns):
     path = finished.path / file
     before = path.read_text()
     try:
+        assert old in before
         path.write_text(before.replace(old, new, 1))
         assert set(finished.planned(*SMOKE)) - {"figures"} == reruns
     finally:
