@@ -6,16 +6,11 @@ PYTHON ?= python3
 CONFIG ?= config/laptop.yaml
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-EXPERIMENT = $(shell $(BIN)/python -c "from raptor.config.load import load_yaml; print(load_yaml('$(CONFIG)').experiment)")
 
-.PHONY: figures test smoke bench lint clean-results
+.PHONY: figures test smoke bench lint
 
 figures: .venv/ready
-	@echo "raptor: $(CONFIG), all stages; about 15 minutes on 2 cores for the default."
-	@echo "raptor: the first figure appears within 5 minutes under results/<experiment>/figures/."
-	$(BIN)/snakemake --configfile $(CONFIG)
-	$(BIN)/snakemake --configfile $(CONFIG) --report results/$(EXPERIMENT)/report.zip
-	@echo "raptor: done. Figures, tables and report.zip are in results/$(EXPERIMENT)/"
+	@$(BIN)/python -m raptor.make $(CONFIG)
 
 smoke: .venv/ready
 	$(MAKE) figures CONFIG=config/smoke.yaml

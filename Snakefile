@@ -2,7 +2,7 @@
 #
 #   snakemake                    every figure and table of config/laptop.yaml
 #   snakemake fidelity_by_k      one figure
-#   snakemake --configfile config/cifar100.yaml
+#   snakemake --configfile config/mine.yaml
 #
 # The method, in the order in which it runs:
 

@@ -18,20 +18,22 @@ from raptor.files import digest, sha256, write_json
 log = logging.getLogger("raptor")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Job:
     """Facts of the running job that are not science."""
 
-    title: str
     identity: str  # digest of parameters, code and inputs: what a resumed state must match
+    asked: str  # device as the configuration has it
+    used: str = "cpu"  # until `device` is asked for
 
     @property
     def device(self) -> Any:
+        """The `torch.device` to compute on."""
         from raptor.device import resolve_device  # torch is loaded only by jobs that need it
 
-        return resolve_device(self._device)
-
-    _device: str = "auto"
+        device = resolve_device(self.asked)
+        self.used = str(device)
+        return device
 
 
 @contextmanager
@@ -51,12 +53,13 @@ def job(snakemake: Any) -> Iterator[Job]:
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(snakemake.threads)
     started = time.monotonic()
+    running = Job(identity, snakemake.config.get("device", "auto"))
     try:
-        yield Job(title, identity, snakemake.config.get("device", "auto"))
+        yield running
     except RaptorError as error:
         log.error("%s", error)
         raise SystemExit(1) from None
-    except BaseException:
+    except Exception:
         log.exception("failed")
         raise
     seconds = round(time.monotonic() - started, 2)
@@ -70,7 +73,7 @@ def job(snakemake: Any) -> Iterator[Job]:
             inputs=inputs,
             outputs={str(path): _checksum(Path(path)) for path in snakemake.output},
             threads=snakemake.threads,
-            device=snakemake.config.get("device", "auto"),
+            device=running.used,
             seconds=seconds,
         ),
     )

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+# What a job does around its computation: its log, its provenance. It decides no number.
+_AROUND = "raptor.job"
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -56,7 +58,9 @@ def _read(file: Path) -> tuple[str, tuple[Path, ...]]:
                 if ast.get_docstring(node, clean=False) is not None:
                     node.body = node.body[1:]
     digest = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-    return digest, tuple(_files(name for name in names if name.split(".")[0] == "raptor"))
+    return digest, tuple(
+        _files(name for name in names if name.split(".")[0] == "raptor" and name != _AROUND)
+    )
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
@@ -64,6 +68,9 @@ def _statements(tree: ast.Module) -> Iterator[ast.AST]:
     queue: list[ast.AST] = [tree]
     while queue:
         node = queue.pop()
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):  # never runs
+                continue
         for block in ("body", "orelse", "finalbody", "handlers", "cases"):
             queue.extend(getattr(node, block, ()))
         yield node

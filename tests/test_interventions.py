@@ -53,7 +53,9 @@ class MemoryStore:
 def teacher():
     architecture = {"depth": DEPTH, "width": 8, "heads": 2, "mlp_ratio": 2.0, "patch_size": 4}
     architecture |= {"image_size": 8, "channels": 1, "num_classes": CLASSES, "registers": 1}
-    model = assemble({**architecture, "layer_scale": None, "stochastic_depth": 0.0}, seed=0)
+    model = assemble(
+        {**architecture, "layer_scale": None, "stochastic_depth": 0.0, "stem": "patch"}, seed=0
+    )
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():  # far from the small initial weights, so that a swap is felt
         for block in model.blocks:

@@ -280,14 +280,15 @@ def test_at_constant_speed_the_best_bisection_is_the_two_halves(depth):
 
 
 @given(requests(), st.sampled_from(METHODS[:2]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_scale_and_diagonal_do_not_matter(request, method):
+    """Tenths are rounded where integers are exact: ties are still broken alike."""
     matrix, k, min_size = request
     cut = partition(matrix, k, method=method, min_size=min_size)
-    other = 4 * matrix + 3 * np.eye(len(matrix))
+    other = 0.1 * matrix + 3 * np.eye(len(matrix))
     scaled = partition(other, k, method=method, min_size=min_size)
     assert scaled.segments == cut.segments
-    assert scaled.cut_weight == 4 * cut.cut_weight
+    assert scaled.cut_weight == pytest.approx(0.1 * cut.cut_weight)
 
 
 def test_random_is_uniform_over_all_contiguous_partitions():

@@ -200,6 +200,12 @@ def test_cka_of_a_constant_layer_is_nan():
     assert np.isnan(unbiased_cka(np.ones((6, 2)), np.eye(6)))
 
 
+def test_cka_is_exact_beside_a_large_common_mean():
+    x = states().astype(np.float64)
+    moved = measured(x + 1e6).matrices["cka"]
+    np.testing.assert_allclose(moved, measured(x).matrices["cka"], rtol=1e-6)
+
+
 # --- bootstrap -----------------------------------------------------------------------------------
 
 

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from raptor.config.fields import (
     Fraction,
+    Measure,
+    Method,
     Name,
     NonNegativeInt,
     NonNegativeReal,
     PositiveInt,
     PositiveReal,
     Section,
+    Some,
+    Split,
 )
-
-Split = Literal["train", "val", "test"]
-Measure = Literal["cosine", "cosine_all_tokens", "mean_squared_difference", "cka"]
-Method = Literal["maxcut", "maxcut_exact", "uniform", "random", "random_scattered"]
 
 
 class SimilarityConfig(Section):
     """Layer-by-layer similarity, with a bootstrap over images."""
 
     split: Split = "train"
-    batch_images: PositiveInt = 128
+    batch_images: Annotated[int, Field(ge=4)] = 128  # HSIC needs four
     bootstrap: PositiveInt = 200
     seed: NonNegativeInt = 0
 
@@ -35,8 +35,8 @@ class PartitionConfig(Section):
 
     measure: Measure = "cosine"
     min_size: PositiveInt = 2
-    methods: list[Method] = Field(min_length=1)
-    k: list[PositiveInt] = Field(min_length=1)
+    methods: Some[Method]
+    k: Some[PositiveInt]
     random_seeds: PositiveInt = 10
     epsilon: list[Fraction] = []
 
@@ -60,10 +60,10 @@ class ProbesConfig(Section):
 class SwapsConfig(Section):
     """Layer swaps: exhaustive for one layer, `samples` draws per kind for more."""
 
-    teachers: list[Name] = Field(min_length=1)
+    teachers: Some[Name]
     partition: Method = "maxcut"
     k: PositiveInt = 3
-    sizes: list[PositiveInt] = [1, 2, 3]
+    sizes: Some[PositiveInt] = [1, 2, 3]
     samples: PositiveInt = 60
     split: Split = "test"
     seed: NonNegativeInt = 0

@@ -59,7 +59,7 @@ class Experiment(Section):
         if not faults:  # the rest needs sound teachers
             faults = [*_partition_faults(self), *_student_faults(self), *_figure_faults(self)]
         if faults:
-            raise ValueError("\n".join(faults))
+            raise ValueError("\n".join(dict.fromkeys(faults)))
         return self
 
 
@@ -115,6 +115,11 @@ def _teacher_faults(config: Experiment) -> list[str]:
             if spec.training.train_images and spec.training.train_images > config.data.splits.train:
                 faults.append(
                     f"{where}.training.train_images: {spec.training.train_images} is more than "
+                    f"data.splits.train {config.data.splits.train}"
+                )
+            if spec.training.batch_size > config.data.splits.train:
+                faults.append(
+                    f"{where}.training.batch_size: {spec.training.batch_size} is more than "
                     f"data.splits.train {config.data.splits.train}"
                 )
             beyond = [e for e in spec.training.checkpoint_epochs if e > spec.training.epochs]
@@ -179,6 +184,8 @@ def _student_faults(config: Experiment) -> list[str]:
     faults = []
     for name, grid in config.students.items():
         where = f"students.{name}"
+        for recipe in set(grid.recipes) & set(config.recipes):
+            faults += _batch_faults(config, recipe)
         unknown = _unknown(f"{where}.teachers", grid.teachers, config.teachers)
         faults += unknown + _unknown(f"{where}.recipes", grid.recipes, config.recipes)
         faults += _unknown(f"{where}.partitions", grid.partitions, config.partition.methods)
@@ -193,6 +200,16 @@ def _student_faults(config: Experiment) -> list[str]:
                 f"{config.partition.random_seeds} random partitions drawn"
             )
     return faults
+
+
+def _batch_faults(config: Experiment, recipe: str) -> list[str]:
+    stages = {name: getattr(config.recipes[recipe], name) for name in ("stage1", "stage2")}
+    return [
+        f"recipes.{recipe}.{name}.batch_size: {stage.batch_size} is more than "
+        f"data.splits.train {config.data.splits.train}"
+        for name, stage in stages.items()
+        if stage is not None and stage.batch_size > config.data.splits.train
+    ]
 
 
 def _figure_faults(config: Experiment) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+Item = TypeVar("Item")
 
 # YAML reads `3e-4` (no dot) as text; a researcher means a number.
 _YAML_FLOAT = re.compile(r"^[+-]?\d+(\.\d*)?[eE][+-]?\d+$")
@@ -25,6 +27,21 @@ NonNegativeInt = Annotated[int, Field(ge=0)]
 
 # Names become folders, wildcards and column values: letters, digits and `_` only.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$", max_length=64)]
+
+
+Split = Literal["train", "val", "test"]
+Measure = Literal["cosine", "cosine_all_tokens", "mean_squared_difference", "cka"]
+Method = Literal["maxcut", "maxcut_exact", "uniform", "random", "random_scattered"]
+
+
+def _distinct(values: list) -> list:
+    if len(set(values)) < len(values):
+        raise ValueError(f"{values} lists a value twice")
+    return values
+
+
+# A list that is not empty and names nothing twice.
+Some = Annotated[list[Item], Field(min_length=1), AfterValidator(_distinct)]
 
 
 class Section(BaseModel):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
-from raptor.config.fields import Name, PositiveInt, PositiveReal, Section
+from raptor.config.fields import Name, PositiveInt, PositiveReal, Section, Some
 
 
 class Picture(Section):
@@ -17,7 +19,9 @@ class Picture(Section):
 class MatrixFigure(Picture):
     """Square panels: their number and the width give the height."""
 
-    cmap: str = Field(default="viridis", description="a matplotlib colour map")
+    cmap: Literal["viridis", "cividis", "magma", "inferno", "plasma", "Greys"] = Field(
+        default="viridis", description="a matplotlib colour map"
+    )
     annotate: bool = Field(default=False, description="write each entry into its cell")
 
 
@@ -26,16 +30,16 @@ class Figure(Picture):
 
 
 class FidelityFigure(Figure):
-    studies: list[Name] = Field(default=["fidelity"], description="grids of students drawn")
+    studies: Some[Name] = Field(default=["fidelity"], description="grids of students drawn")
     reference: Name | None = None  # a smaller teacher drawn as a line
 
 
 class PartitionFigure(Figure):
-    studies: list[Name] = Field(default=["partitions"])
+    studies: Some[Name] = Field(default=["partitions"])
 
 
 class CurvesFigure(Figure):
-    studies: list[Name] = Field(default=["fidelity"])
+    studies: Some[Name] = Field(default=["fidelity"])
 
 
 class FiguresConfig(Section):
@@ -47,7 +51,7 @@ class FiguresConfig(Section):
     fidelity_by_k: FidelityFigure = FidelityFigure(row_height_in=2.8)
     layer_swaps: Figure = Figure()
     training_curves: CurvesFigure = CurvesFigure(row_height_in=1.7)
-    palette: str = Field(
+    palette: Literal["colorblind", "tab10", "Set2", "Dark2", "Paired", "petroff10"] = Field(
         default="colorblind",
         description="a matplotlib colour sequence, or colorblind: seaborn's of that name",
     )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from raptor.config.analysis import Method
 from raptor.config.fields import (
     Fraction,
+    Method,
     Name,
     NonNegativeInt,
     NonNegativeReal,
     PositiveInt,
     PositiveReal,
     Section,
+    Some,
 )
 
 
@@ -54,6 +55,12 @@ class Stage(Section):
     weighted_layers: Literal["all", "last_segment"] = "all"  # where token_weights apply
     validate_every: PositiveInt = 100
 
+    @model_validator(mode="after")
+    def _warm_up_ends(self) -> Stage:
+        if self.warmup_steps >= self.steps:
+            raise ValueError(f"warmup_steps {self.warmup_steps} is not below steps {self.steps}")
+        return self
+
 
 class Stage1(Stage):
     """Each block alone on its own segment (paper §Method 4)."""
@@ -85,9 +92,9 @@ class Recipe(Section):
 class StudentGrid(Section):
     """A set of students: every combination of the lists, `seeds` times each."""
 
-    teachers: list[Name] = Field(min_length=1)
-    recipes: list[Name] = Field(min_length=1)
-    partitions: list[Method] = Field(default=["maxcut"], min_length=1)
-    k: list[PositiveInt] = Field(min_length=1)
+    teachers: Some[Name]
+    recipes: Some[Name]
+    partitions: Some[Method] = ["maxcut"]
+    k: Some[PositiveInt]
     seeds: PositiveInt = 3
     seeds_per_job: PositiveInt = 3

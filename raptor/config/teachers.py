@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from raptor.config.fields import (
-    Fraction,
     Name,
     NonNegativeInt,
     NonNegativeReal,
@@ -42,7 +41,7 @@ class TeacherTraining(Section):
     epochs: PositiveInt
     batch_size: PositiveInt = 64
     lr: PositiveReal = 2e-3
-    betas: list[Fraction] = Field(default=[0.9, 0.98], min_length=2, max_length=2)
+    betas: list[Rate] = Field(default=[0.9, 0.98], min_length=2, max_length=2)
     weight_decay: NonNegativeReal = 0.05
     warmup_steps: NonNegativeInt = 200
     clip_norm: PositiveReal = 1.0

@@ -91,7 +91,9 @@ def training_curves(*, students: Sequence[Path], output: Path) -> None:
         _history(Path(index).parent, entry) for index in students for entry in _entries(index)
     ]
     if not tables:
-        raise RaptorError("no student to draw; check that figures.training_curves.study names one")
+        raise RaptorError(
+            "no student to draw; check that figures.training_curves.studies names one"
+        )
     write_table(pd.concat(tables, ignore_index=True), output)
 
 

@@ -91,7 +91,7 @@ def _state(parts: Mapping[str, Any], step: int, history: list, window: list) -> 
         "window": window,
         "parts": {name: part.state_dict() for name, part in parts.items()},
         "rng": torch.get_rng_state(),
-        "rng_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "rng_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
     }
 
 
@@ -102,8 +102,8 @@ def _resume(checkpoint: Checkpoint | None, parts: Mapping[str, Any]) -> tuple[in
     for name, part in parts.items():
         part.load_state_dict(state["parts"][name])
     torch.set_rng_state(state["rng"])
-    if state["rng_cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["rng_cuda"])
+    for device, rng in enumerate(state["rng_cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(rng, device)
     return state["step"], state["history"], state["window"]
 
 

@@ -147,12 +147,13 @@ def _is_trained(path: Path, identity: str) -> bool:
     if not (path.is_file() and path.with_suffix(".json").is_file()):
         return False
     try:
-        trained = raptor_facts(path).get("identity") == identity
+        if raptor_facts(path).get("identity") != identity:
+            return False
         load_raptor(path)
     except RaptorError as error:
         log.warning("%s; it is trained again", error)
         return False
-    if trained and _history_path(path).is_file():
+    if _history_path(path).is_file():
         log.info("%s: already trained, kept", path)
         return True
     return False

@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import seaborn
-from conftest import tabulate
-from synthetic_study import Study
+from synthetic_study import Study, tabulate
 
 from raptor import figures
 from raptor.captions import render

@@ -27,7 +27,9 @@ SIZES = {"train": 150, "val": 40, "test": 60}
 def make_teacher() -> Teacher:
     architecture = {"depth": DEPTH, "width": 8, "heads": 2, "mlp_ratio": 2.0, "patch_size": 4}
     architecture |= {"image_size": 8, "channels": 1, "num_classes": CLASSES, "registers": 1}
-    model = assemble({**architecture, "layer_scale": None, "stochastic_depth": 0.0}, seed=0)
+    model = assemble(
+        {**architecture, "layer_scale": None, "stochastic_depth": 0.0, "stem": "patch"}, seed=0
+    )
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():  # far from the small initial weights, so that the layers differ
         for parameter in model.blocks.parameters():

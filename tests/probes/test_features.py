@@ -29,7 +29,9 @@ def test_pool_without_cls_is_the_mean_patch():
 def teacher():
     names = {"depth": 2, "width": 8, "heads": 2, "mlp_ratio": 2.0, "patch_size": 4}
     rest = {"image_size": 8, "channels": 1, "num_classes": 3, "registers": 1}
-    model = assemble({**names, **rest, "layer_scale": None, "stochastic_depth": 0.0}, seed=0)
+    model = assemble(
+        {**names, **rest, "layer_scale": None, "stochastic_depth": 0.0, "stem": "patch"}, seed=0
+    )
     return model.eval().requires_grad_(False)
 
 

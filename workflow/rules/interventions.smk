@@ -25,7 +25,7 @@ rule swaps:
         runtime=lambda wildcards, attempt: 240 * attempt,
         gpu=GPU,
     params:
-        config=leaves(experiment.swaps),
+        config=lambda wildcards: leaves(experiment.swaps) | {"teachers": [wildcards.teacher]},
         seed=experiment.seed,
         code=script_code("swaps"),
     message:

@@ -24,7 +24,7 @@ rule probe_teacher:
         runtime=lambda wildcards, attempt: 240 * attempt,
         gpu=GPU,
     params:
-        config=leaves(experiment.probes),
+        config=experiment.probes.model_dump(mode="json", exclude={"bootstrap"}),
         code=script_code("probe_teacher"),
     message:
         "Probing teacher {wildcards.teacher}"
