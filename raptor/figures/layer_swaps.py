@@ -160,7 +160,8 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
         "n_high": int(table["n"].max()),
         "all_gaps_positive": bool(compared) and all(one["gap"] > 0 for one in compared),
         "no_gap_positive": bool(compared) and not any(one["gap"] > 0 for one in compared),
-        "all_apart": bool(compared) and all(one["apart"] for one in compared),
+        "n_apart": sum(one["apart"] for one in compared),
+        "n_compared": len(compared),
         "harmful_inside": [one for one in results if one["harmful_inside"]],
         "matched": [
             {"teacher": label(teacher), **matched}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ import zipfile
 
 import pytest
 import yaml
+from PIL import Image
 
 SMOKE = ("--configfile", "config/smoke.yaml")
 IMPORT = "from __future__ import annotations\n"
@@ -157,9 +159,13 @@ def test_a_misspelt_key_is_refused_before_anything_runs(finished):
 
 
 def test_a_fault_in_the_data_stops_before_training(finished, tmp_path):
+    good = io.BytesIO()
+    Image.new("L", (28, 28)).save(good, "png")
     for name in ("cat", "dog"):
         (tmp_path / "images" / name).mkdir(parents=True)
-        (tmp_path / "images" / name / "1.png").write_bytes(b"not an image")
+        for number in range(240):  # as many as the splits of the smoke experiment need
+            (tmp_path / "images" / name / f"{number}.png").write_bytes(good.getvalue())
+    (tmp_path / "images" / "dog" / "7.png").write_bytes(good.getvalue()[:40])
     config = edited_config(
         finished,
         experiment="broken",
@@ -170,14 +176,14 @@ def test_a_fault_in_the_data_stops_before_training(finished, tmp_path):
             "channels": 1,
             "mean": [0.5],
             "std": [0.5],
-            "splits": {"train": 1, "val": 1, "test": 1},
+            "splits": {"train": 300, "val": 60, "test": 100},
         },
     )
     done = finished.snakemake(*config, check=False)
     log = (finished.path / "results/broken/logs/samples.log").read_text()
     assert done.returncode != 0
     assert "Traceback" not in log
-    assert "1.png" in log.splitlines()[-1]
+    assert "dog/7.png" in log.splitlines()[-1]
     assert not list((finished.path / "results/broken").glob("teachers/*"))
 
 
