@@ -158,7 +158,8 @@ def test_a_misspelt_key_is_refused_before_anything_runs(finished):
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_fault_in_the_data_stops_before_training(finished, tmp_path):
+def test_a_fault_in_the_data_stops_before_training(new_checkout, tmp_path):
+    checkout = new_checkout()
     good = io.BytesIO()
     Image.new("L", (28, 28)).save(good, "png")
     for name in ("cat", "dog"):
@@ -167,7 +168,7 @@ def test_a_fault_in_the_data_stops_before_training(finished, tmp_path):
             (tmp_path / "images" / name / f"{number}.png").write_bytes(good.getvalue())
     (tmp_path / "images" / "dog" / "7.png").write_bytes(good.getvalue()[:40])
     config = edited_config(
-        finished,
+        checkout,
         experiment="broken",
         data={
             "source": "image_folder",
@@ -179,12 +180,12 @@ def test_a_fault_in_the_data_stops_before_training(finished, tmp_path):
             "splits": {"train": 300, "val": 60, "test": 100},
         },
     )
-    done = finished.snakemake(*config, check=False)
-    log = (finished.path / "results/broken/logs/samples.log").read_text()
+    done = checkout.snakemake(*config, check=False)
+    log = (checkout.path / "results/broken/logs/samples.log").read_text()
     assert done.returncode != 0
     assert "Traceback" not in log
     assert "dog/7.png" in log.splitlines()[-1]
-    assert not list((finished.path / "results/broken").glob("teachers/*"))
+    assert not list((checkout.path / "results/broken").glob("teachers/*"))
 
 
 def test_an_interrupted_run_continues_to_the_same_tables(finished, new_checkout):
