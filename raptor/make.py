@@ -40,8 +40,8 @@ def _announce(config: Experiment) -> None:
     )
     print(
         f"raptor: {config.experiment}: {len(config.teachers)} teachers, {students} students. "
-        "The laptop study takes about a quarter of an hour on 2 idle cores; each job says how "
-        "far it is. The first figures appear within 5 minutes.",
+        "The laptop study takes 15 to 25 minutes on 2 cores, the first figures about 5; "
+        "each job says how far it is and when it ends.",
         flush=True,
     )
 
