@@ -15,11 +15,12 @@ import torch
 
 from raptor.config.load import load_yaml
 from raptor.errors import RaptorError
-from raptor.files import digest
+from raptor.provenance import code_digest
+from raptor.student import Student
 from raptor.training.raptor import train_raptors
 
 OURS, REFERENCE = "phase_mean", "paper"
-TEACHER, PARTITION, SEEDS = "vit", "maxcut-k3", [0, 1, 2]
+TEACHER, STUDENTS = "vit", [Student("maxcut", 3, seed) for seed in range(3)]
 
 
 def rows(
@@ -33,7 +34,7 @@ def rows(
     """
     histories = {name: _train(name, results, output) for name in (OURS, REFERENCE)}
     pairs = zip(histories[OURS], histories[REFERENCE], strict=True)
-    return [_row(f"{TEACHER} {PARTITION}", [steps_to_reach(*pair) for pair in pairs])]
+    return [_row(f"{TEACHER} {STUDENTS[0].partition}", [steps_to_reach(*pair) for pair in pairs])]
 
 
 def _train(recipe: str, results: Path, output: Path) -> list[pd.DataFrame]:
@@ -46,17 +47,20 @@ def _train(recipe: str, results: Path, output: Path) -> list[pd.DataFrame]:
     train_raptors(
         teacher=results / f"teachers/{TEACHER}.safetensors",
         activations=manifest,
-        partition=results / f"partitions/{TEACHER}/{PARTITION}.csv",
+        partitions=[results / f"partitions/{TEACHER}/{STUDENTS[0].partition}.csv"],
         recipe=config.recipes[recipe],
         recipe_name=recipe,
-        seeds=SEEDS,
+        students=STUDENTS,
         output=folder / "students.json",
         state=folder / "state",
-        identity=digest([recipe, config.recipes[recipe].model_dump(), manifest.read_text()]),
+        code=code_digest("workflow/scripts/raptor.py"),
         device=torch.device("cpu"),
         seed=config.seed,
     )
-    return [pd.read_csv(folder / f"seed{seed}.history.csv") for seed in SEEDS]
+    return [
+        pd.read_csv(folder / student.partition / f"seed{student.seed}.history.csv")
+        for student in STUDENTS
+    ]
 
 
 def steps_to_reach(ours: pd.DataFrame, reference: pd.DataFrame) -> tuple[float, float]:

@@ -1,59 +1,74 @@
-"""Which students an experiment trains, and where their files are."""
+"""Which students an experiment trains, in which jobs, and where their files are."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from raptor.config.experiment import Experiment
+from raptor.student import Student
 
 
-@dataclass(frozen=True, order=True)
-class StudentGroup:
-    """The students of one job: seeds `first..last` of one teacher, recipe and partition."""
+@dataclass(frozen=True)
+class StudentJob:
+    """The students of one teacher and recipe that one job trains, and another one probes."""
 
     teacher: str
     recipe: str
-    method: str
-    k: int
-    first: int
-    last: int
+    part: int
+    students: tuple[Student, ...]
 
     @property
     def path(self) -> str:
         """Path below `raptor/` and `probes/`, without suffix."""
-        partition = f"{self.method}-k{self.k}"
-        return f"{self.teacher}/{self.recipe}/{partition}/seeds{self.first}-{self.last}"
+        return f"{self.teacher}/{self.recipe}/part{self.part}"
+
+    @property
+    def partitions(self) -> list[str]:
+        """Names of the partitions that its students follow."""
+        return list(dict.fromkeys(student.partition for student in self.students))
 
 
-def student_groups(config: Experiment, study: str | None = None) -> list[StudentGroup]:
-    """All groups of the experiment, or those that hold the students of one study (grid).
+def study_students(
+    config: Experiment, studies: Iterable[str]
+) -> dict[tuple[str, str], list[Student]]:
+    """(teacher, recipe) -> the students of these grids; a student of several grids stands once."""
+    found: dict[tuple[str, str], dict[Student, None]] = {}
+    for grid in (config.students[name] for name in studies):
+        for teacher in grid.teachers:
+            for recipe in grid.recipes:
+                group = found.setdefault((teacher, recipe), {})
+                for method in grid.partitions:
+                    for k in grid.k:
+                        group |= dict.fromkeys(
+                            Student(method, k, seed) for seed in range(grid.seeds)
+                        )
+    return {key: list(group) for key, group in found.items()}
 
-    Grids that share a student share its file: for each (teacher, recipe, method, k) the seeds are
-    0 .. the largest `seeds` of any grid, cut into jobs of the smallest `seeds_per_job`.
+
+def student_jobs(config: Experiment, studies: Iterable[str] | None = None) -> list[StudentJob]:
+    """All jobs of the experiment, or those with a student of one of these studies (grids).
+
+    The students of a teacher and recipe, from all grids, are cut into parts of `students_per_job`
+    (the smallest of those grids). A student that is trained already is kept, in whichever part it
+    comes to stand: changing a grid costs no more than the students it adds.
     """
-    seeds: dict[tuple[str, str, str, int], int] = {}
-    per_job: dict[tuple[str, str, str, int], int] = {}
-    wanted: dict[tuple[str, str, str, int], int] = {}
-    for name, grid in config.students.items():
-        for key in _keys(grid):
-            seeds[key] = max(seeds.get(key, 0), grid.seeds)
-            per_job[key] = min(per_job.get(key, grid.seeds_per_job), grid.seeds_per_job)
-            if study in (None, name):
-                wanted[key] = max(wanted.get(key, 0), grid.seeds)
-    return [
-        StudentGroup(*key, first, min(first + per_job[key], seeds[key]) - 1)
-        for key, count in wanted.items()
-        for first in range(0, seeds[key], per_job[key])
-        if first < count
-    ]
-
-
-def _keys(grid):
-    for teacher in grid.teachers:
-        for recipe in grid.recipes:
-            for method in grid.partitions:
-                for k in grid.k:
-                    yield teacher, recipe, method, k
+    wanted = study_students(config, config.students if studies is None else studies)
+    jobs = []
+    for (teacher, recipe), students in study_students(config, config.students).items():
+        size = min(
+            grid.students_per_job
+            for grid in config.students.values()
+            if teacher in grid.teachers and recipe in grid.recipes
+        )
+        parts = [tuple(students[start : start + size]) for start in range(0, len(students), size)]
+        here = set(wanted.get((teacher, recipe), ()))
+        jobs += [
+            StudentJob(teacher, recipe, number, part)
+            for number, part in enumerate(parts, start=1)
+            if here & set(part)
+        ]
+    return jobs
 
 
 def partitioned_teachers(config: Experiment) -> list[str]:

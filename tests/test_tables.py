@@ -295,9 +295,26 @@ def test_table_of_partitions(save, tmp_path):
 # --- students ----------------------------------------------------------------------------------
 
 
+def study(*rows) -> list[list]:
+    return [[row[key] for key in ("teacher", "recipe", "partition", "k", "seed")] for row in rows]
+
+
+def test_only_the_students_of_a_study_are_compared(save, tmp_path):
+    """A file holds what one job trained, for this study and others."""
+    rows = [student(0), student(0, partition="random"), student(1)]
+    out = tmp_path / "out.csv"
+    tables.partition_comparison(students=[save("s.csv", rows)], study=study(rows[2]), output=out)
+    assert read_table(out)[["partition", "seed"]].to_numpy().tolist() == [["maxcut", 1]]
+    with pytest.raises(RaptorError, match=r"'seed': 5\} is in none of the tables"):
+        tables.partition_comparison(
+            students=[save("s.csv", rows)], study=study(student(5)), output=out
+        )
+
+
 def test_fidelity_by_k_sets_students_beside_baselines_and_a_smaller_teacher(save, tmp_path):
     tables.fidelity_by_k(
         students=[save("s.csv", [student(0), student(1, recovered=0.95)])],
+        study=study(student(0), student(1)),
         probes=[save("p.csv", [probe(), probe("unrelated")])],
         reference=save("small.csv", [probe("shallow", accuracy=0.72)]),
         output=tmp_path / "out.csv",
@@ -317,6 +334,7 @@ def test_fidelity_by_k_sets_students_beside_baselines_and_a_smaller_teacher(save
 def test_fidelity_by_k_without_a_smaller_teacher(save, tmp_path):
     tables.fidelity_by_k(
         students=[save("s.csv", [student()])],
+        study=study(student()),
         probes=[save("p.csv", [probe()])],
         reference=None,
         output=tmp_path / "out.csv",
@@ -330,6 +348,7 @@ def test_table_of_probes(save, tmp_path):
     rows += [student(0, partition="random"), student(0, k=7)]
     tables.table_probes(
         students=[save("s.csv", rows)],
+        study=study(*rows),
         probes=[save("p.csv", [probe()])],
         reference=save("small.csv", [probe("shallow", 0.72)]),
         output=tmp_path / "out.csv",
@@ -359,11 +378,14 @@ def test_training_curves_read_the_history_beside_the_index(save, tmp_path):
             ("error", 1, "cls", 9.0),
         ]
     ]
-    save("group/seed4.history.csv", history)
-    entry = {"file": "seed4.safetensors", "teacher": "vit", "recipe": "r", "method": "maxcut"}
-    index = tmp_path / "group/seeds4-4.json"
-    index.write_text(json.dumps({"students": [entry | {"k": 2, "seed": 4}]}))
-    tables.training_curves(students=[index], output=tmp_path / "out.csv")
+    save("vit/r/maxcut-k2/seed4.history.csv", history)
+    entry = {"file": "maxcut-k2/seed4.safetensors", "teacher": "vit", "recipe": "r", "k": 2}
+    entry |= {"method": "maxcut", "seed": 4}
+    index = tmp_path / "vit/r/part1.json"
+    index.write_text(json.dumps({"students": [entry, entry | {"seed": 5, "file": "absent"}]}))
+    tables.training_curves(
+        students=[index], study=[["vit", "r", "maxcut", 2, 4]], output=tmp_path / "out.csv"
+    )
     found = read_table(tmp_path / "out.csv").set_index("metric")
     assert found["value"].to_dict() == {"loss": 0.3, "r2": 0.8}
     assert found.loc["r2", ["teacher", "partition", "seed", "tokens"]].tolist() == [
@@ -372,9 +394,10 @@ def test_training_curves_read_the_history_beside_the_index(save, tmp_path):
 
 
 def test_a_broken_index_is_named(tmp_path):
-    (tmp_path / "seeds0-0.json").write_text("{}")
-    with pytest.raises(RaptorError, match=r"seeds0-0\.json: no index of students"):
-        tables.training_curves(students=[tmp_path / "seeds0-0.json"], output=tmp_path / "out.csv")
+    index = tmp_path / "part1.json"
+    index.write_text("{}")
+    with pytest.raises(RaptorError, match=r"part1\.json: no index of students"):
+        tables.training_curves(students=[index], study=[], output=tmp_path / "out.csv")
 
 
 def test_chance_is_the_commonest_class_of_the_split(save, tmp_path):

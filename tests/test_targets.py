@@ -5,7 +5,8 @@ from pathlib import Path
 import yaml
 
 from raptor.config.load import load
-from raptor.targets import partitioned_teachers, student_groups
+from raptor.student import Student
+from raptor.targets import partitioned_teachers, student_jobs, study_students
 
 RAW = yaml.safe_load((Path(__file__).parents[1] / "config/laptop.yaml").read_text())
 
@@ -20,22 +21,35 @@ def config(**grids):
 
 
 def test_a_grid_is_every_combination():
-    groups = student_groups(config(a={"k": [2, 3], "partitions": ["maxcut", "uniform"]}))
-    assert len(groups) == 4
-    assert groups[0].path == "vit/phase_mean/maxcut-k2/seeds0-2"
+    (job,) = student_jobs(
+        config(a={"k": [2, 3], "partitions": ["maxcut", "uniform"], "students_per_job": 20})
+    )
+    assert job.path == "vit/phase_mean/part1"
+    assert job.partitions == ["maxcut-k2", "maxcut-k3", "uniform-k2", "uniform-k3"]
+    assert len(set(job.students)) == len(job.students) == 12
+    assert Student("uniform", 3, 2) in job.students
 
 
-def test_seeds_are_cut_into_jobs():
-    groups = student_groups(config(a={"seeds": 7, "seeds_per_job": 3}))
-    assert [(g.first, g.last) for g in groups] == [(0, 2), (3, 5), (6, 6)]
+def test_students_are_cut_into_jobs():
+    jobs = student_jobs(config(a={"seeds": 7, "students_per_job": 3}))
+    assert [[s.seed for s in job.students] for job in jobs] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [job.part for job in jobs] == [1, 2, 3]
 
 
 def test_grids_that_share_students_share_jobs():
-    shared = config(a={"seeds": 3, "seeds_per_job": 3}, b={"seeds": 10, "seeds_per_job": 5})
-    everything = student_groups(shared)
-    assert [(g.first, g.last) for g in everything] == [(0, 2), (3, 5), (6, 8), (9, 9)]
-    assert student_groups(shared, "a") == everything[:1]
-    assert student_groups(shared, "b") == everything
+    shared = config(a={"seeds": 3, "students_per_job": 3}, b={"seeds": 10, "students_per_job": 5})
+    everything = student_jobs(shared)
+    assert [len(job.students) for job in everything] == [3, 3, 3, 1]
+    assert student_jobs(shared, ["a"]) == everything[:1]
+    assert student_jobs(shared, ["b"]) == everything
+    rows = study_students(shared, ["a", "b"])
+    assert list(rows) == [("vit", "phase_mean")]
+    assert [student.seed for student in rows["vit", "phase_mean"]] == list(range(10))
+
+
+def test_another_recipe_is_another_job():
+    jobs = student_jobs(config(a={"recipes": ["phase_mean", "paper"], "students_per_job": 9}))
+    assert [job.recipe for job in jobs] == ["phase_mean", "paper"]
 
 
 def test_a_shallow_teacher_is_not_cut():

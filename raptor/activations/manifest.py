@@ -116,6 +116,7 @@ class Precision(Section):
 
     @classmethod
     def of(cls, parts: list[Rounding]) -> Precision:
+        """The precision of all shards together, from the rounding of each."""
         total = sum(part.entries for part in parts)
 
         def largest(name: str) -> list[float]:

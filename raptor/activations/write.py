@@ -239,6 +239,7 @@ class _Progress:
         self._started = self._logged = time.monotonic()
 
     def add(self, images: int) -> None:
+        """Count `images` more as done, and say so now and then."""
         self._done += images
         now = time.monotonic()
         if now - self._logged > LOG_SECONDS or self._done == self._total:

@@ -97,4 +97,4 @@ class StudentGrid(Section):
     partitions: Some[Method] = ["maxcut"]
     k: Some[PositiveInt]
     seeds: PositiveInt = 3
-    seeds_per_job: PositiveInt = 3
+    students_per_job: PositiveInt = 3

@@ -51,10 +51,9 @@ class TeacherTraining(Section):
     checkpoint_epochs: list[NonNegativeInt] = []  # weights kept after these epochs (0: untrained)
 
 
-class TrainedTeacher(Section):
-    """A timm `VisionTransformer` trained here from scratch."""
+class Architecture(Section):
+    """Of a timm `VisionTransformer`, and the seed of its initial weights."""
 
-    kind: Literal["trained"] = "trained"
     depth: PositiveInt
     width: PositiveInt
     heads: PositiveInt
@@ -65,6 +64,12 @@ class TrainedTeacher(Section):
     stochastic_depth: Rate = 0.0  # the same drop rate at every layer
     layer_scale: PositiveReal | None = None
     seed: NonNegativeInt = 0
+
+
+class TrainedTeacher(Architecture):
+    """A teacher trained here from scratch."""
+
+    kind: Literal["trained"] = "trained"
     training: TeacherTraining
 
 

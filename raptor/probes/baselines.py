@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from raptor.probes.fidelity import as_float64
+from raptor.fidelity import as_float64
 
 RIDGE = 1e-10  # of the mean variance of a_0; keeps the normal equations solvable, no more
 

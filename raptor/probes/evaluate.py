@@ -13,10 +13,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from raptor.config.analysis import ProbesConfig
-from raptor.files import replacing
+from raptor.fidelity import Fidelity
+from raptor.files import replacing, sha256
+from raptor.kept import Kept
 from raptor.probes.baselines import TrainMoments
 from raptor.probes.classification import initial_probe
-from raptor.probes.fidelity import Fidelity
 from raptor.probes.inputs import load_probe, load_student, read_index
 from raptor.probes.readout import Probing, Readout, last_stored
 from raptor.seeds import derive_seed
@@ -107,6 +108,7 @@ def probe_students(
     config: ProbesConfig,
     output: Path,
     layers: Path,
+    code: str,
     device: torch.device,
 ) -> None:
     """Measure every student of the index `students`, run closed-loop from a_0.
@@ -116,20 +118,36 @@ def probe_students(
     student (paper §6), `accuracy_probe_frozen` of the same probe as it is, `accuracy_head` of
     the teacher's own head. `epsilon_max` is the ε of the hypothesis, the largest over layers;
     `epsilon_relative` the largest over layers of ε_l / E‖a_l‖_F.
+
+    What is found of a student is kept in a `.json` beside `output`, where the student's own file
+    is beside its index: a run that was interrupted, or that has one student more, measures only
+    those that the same `code` (a digest) has not measured from the same files.
     """
     probing = Probing.open(teacher, activations, config, device)
-    model, start = probing.teacher, load_probe(probe, probing.teacher)
-    title = f"probe of {probing.name}"
-    reference = probing.read_out("test", last_stored, title=title, layers=[model.depth])
-    rows, tables = [], []
+    start = load_probe(probe, probing.teacher)
+    shared = [code, config.model_dump(mode="json"), *map(sha256, (teacher, activations, probe))]
+    reference = None
+    found = []
     for entry in read_index(students):
-        path = Path(students).parent / entry["file"]
-        student = load_student(path, entry["sha256"], model, device)
-        row, table = _probe_student(probing, entry, student, start, reference)
-        rows.append(row)
-        tables.append(table)
+        kept = Kept((output.parent / entry["file"]).with_suffix(".json"), [*shared, entry])
+        measured = kept.load()
+        if measured is None:
+            reference = reference or _read_reference(probing)
+            path = Path(students).parent / entry["file"]
+            student = load_student(path, entry["sha256"], probing.teacher, device)
+            row, table = _probe_student(probing, entry, student, start, reference)
+            measured = {"row": row, "layers": table.to_dict("list")}
+            kept.save(measured)
+        found.append(measured)
+    tables = [pd.DataFrame(measured["layers"]) for measured in found]
     _write(pd.concat(tables, ignore_index=True), layers)
-    _write(pd.DataFrame(rows), output)
+    _write(pd.DataFrame([measured["row"] for measured in found]), output)
+
+
+def _read_reference(probing: Probing) -> Readout:
+    """The teacher's own readout of the test split."""
+    layers = [probing.teacher.depth]
+    return probing.read_out("test", last_stored, title=f"probe of {probing.name}", layers=layers)
 
 
 def _probe_student(

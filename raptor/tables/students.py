@@ -22,13 +22,27 @@ COMPARED = (
 )
 METRICS = ["recovered", "recovered_head", "r2_mean", "r2_cls", "r2_registers", "r2_patch"]
 BASELINES = {"r2_identity": "identity", "r2_layer_mean": "layer_mean", "r2_linear": "linear"}
-INDEX = ["teacher", "recipe", "k", "seed"]  # what an index calls as we do
+INDEX = ["teacher", "recipe", "method", "k", "seed"]  # what an index calls the STUDENT columns
 HISTORY = "stage step metric layer tokens value"
 
 
-def partition_comparison(*, students: Sequence[Path], output: Path) -> None:
+Study = Sequence[Sequence[Any]]  # the STUDENT columns of each student that a figure is about
+
+
+def _students_of(study: Study, students: Sequence[Path], columns: str) -> pd.DataFrame:
+    """The rows of `students` that are in `study`; RaptorError where one is missing."""
+    table = read_tables(students, " ".join([*STUDENT, columns]))
+    wanted = pd.DataFrame(study, columns=STUDENT)
+    found = wanted.merge(table, on=STUDENT, how="left", indicator=True)
+    if (found["_merge"] != "both").any():
+        absent = found.loc[found["_merge"] != "both", STUDENT].iloc[0].to_dict()
+        raise RaptorError(f"the student {absent} is in none of the tables read; probe it again")
+    return found.drop(columns="_merge")
+
+
+def partition_comparison(*, students: Sequence[Path], study: Study, output: Path) -> None:
     """One row per student of the study: what it keeps, by partition and k."""
-    table = read_tables(students, " ".join([*STUDENT, COMPARED]))
+    table = _students_of(study, students, COMPARED)
     table = table[[*STUDENT, *COMPARED.split()]]
     write_table(table.sort_values(STUDENT, kind="stable"), output)
 
@@ -36,6 +50,7 @@ def partition_comparison(*, students: Sequence[Path], output: Path) -> None:
 def fidelity_by_k(
     *,
     students: Sequence[Path],
+    study: Study,
     probes: Sequence[Path],
     reference: Path | None,
     output: Path,
@@ -46,7 +61,7 @@ def fidelity_by_k(
     named in `partition`; mean over layers) or `reference` (accuracy of a smaller teacher, named
     in `partition`, as a share of this teacher's). `probes` holds the probe of each teacher.
     """
-    table = read_tables(students, " ".join([*STUDENT, *METRICS, "n_test"]))
+    table = _students_of(study, students, " ".join([*METRICS, "n_test"]))
     long = table.melt([*STUDENT, "n_test"], METRICS, "metric", "value").assign(part="student")
     own = read_tables(probes, " ".join(["teacher accuracy accuracy_head n_test", *BASELINES]))
     own = own[own["teacher"].isin(table["teacher"])]
@@ -81,14 +96,18 @@ def _reference_rows(smaller: pd.Series, teachers: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def training_curves(*, students: Sequence[Path], output: Path) -> None:
+def training_curves(*, students: Sequence[Path], study: Study, output: Path) -> None:
     """Loss, R² (mean over layers, by token type) and λ by step, one line per student and stage.
 
     `students`: the indices written by the training jobs; each student's history lies beside its
-    index. Columns: STUDENT, then `stage, step, metric, tokens, value`.
+    weights. Columns: STUDENT, then `stage, step, metric, tokens, value`.
     """
+    wanted = set(map(tuple, study))
     tables = [
-        _history(Path(index).parent, entry) for index in students for entry in _entries(index)
+        _history(Path(index).parent / entry["file"], entry)
+        for index in students
+        for entry in _entries(index)
+        if tuple(entry[key] for key in INDEX) in wanted
     ]
     if not tables:
         raise RaptorError(
@@ -104,20 +123,21 @@ def _entries(index: Path) -> list[dict[str, Any]]:
         raise RaptorError(f"{index}: no index of students ({error}); train them again") from None
 
 
-def _history(folder: Path, entry: dict[str, Any]) -> pd.DataFrame:
-    history = read_table(folder / f"seed{entry['seed']}.history.csv", HISTORY)
+def _history(student: Path, entry: dict[str, Any]) -> pd.DataFrame:
+    history = read_table(student.with_suffix(".history.csv"), HISTORY)
     history = history[history["metric"].isin(("loss", "r2", "lambda"))]
     # Loss and λ belong to no token type; `all` keeps them through the grouping.
     history = history.assign(tokens=history["tokens"].fillna("all"))
     keys = ["stage", "step", "metric", "tokens"]
     mean = history.groupby(keys, sort=True)["value"].mean().reset_index()
-    names = {"partition": entry["method"]} | {key: entry[key] for key in INDEX}
+    names = {column: entry[key] for column, key in zip(STUDENT, INDEX, strict=True)}
     return mean.assign(**names)[[*STUDENT, *keys, "value"]]
 
 
 def table_probes(
     *,
     students: Sequence[Path],
+    study: Study,
     probes: Sequence[Path],
     reference: Path | None,
     output: Path,
@@ -128,7 +148,7 @@ def table_probes(
     (ddof = 1) and 95 % t interval over `n_seeds`. `paper_*`: what the paper gives for DINOv2
     ViT-B on ImageNet-1k with Max-Cut partitions of the same k.
     """
-    table = read_tables(students, " ".join([*STUDENT, COMPARED]))
+    table = _students_of(study, students, COMPARED)
     own = read_tables(probes, "teacher accuracy accuracy_head n_test")
     rows = [
         _raptor_row(key, group)

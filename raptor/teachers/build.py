@@ -10,7 +10,7 @@ from timm.layers import DropPath, PatchEmbed
 from timm.models.vision_transformer import VisionTransformer
 
 from raptor.config.data import DataConfig
-from raptor.config.teachers import TrainedTeacher
+from raptor.config.teachers import Architecture
 from raptor.seeds import derive_seed
 from raptor.teachers.adapter import Teacher
 from raptor.teachers.stem import ConvStem
@@ -18,7 +18,7 @@ from raptor.teachers.stem import ConvStem
 _STEMS = {"patch": PatchEmbed, "conv": ConvStem}
 
 
-def build_teacher(spec: TrainedTeacher, data: DataConfig, num_classes: int) -> Teacher:
+def build_teacher(spec: Architecture, data: DataConfig, num_classes: int) -> Teacher:
     """A `Teacher` for images of `data` with initial weights that follow from `spec.seed` alone.
 
     `[cls | registers | patches]`, class token pooled, stochastic depth at the same rate in every

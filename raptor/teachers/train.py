@@ -15,7 +15,7 @@ from timm.optim import param_groups_weight_decay
 from torch.nn import functional as F
 
 from raptor.config.data import DataConfig
-from raptor.config.teachers import TeacherTraining, TrainedTeacher
+from raptor.config.teachers import Architecture, TeacherTraining, TrainedTeacher
 from raptor.data.split import ImageSplit, open_split
 from raptor.errors import RaptorError
 from raptor.files import replacing
@@ -54,7 +54,7 @@ def train_teacher(
     after each of `training.checkpoint_epochs` go to `epoch-<e>.safetensors` in a folder named as
     `output` without its suffix.
     """
-    splits = _open_splits(spec, data)
+    splits = _open_splits(data, spec.training.train_images)
     per_epoch = _steps_per_epoch(spec.training, len(splits["train"]))
     teacher = build_teacher(spec, data, splits["train"].num_classes).to(device)
     optimizer = _optimizer(teacher, spec.training)
@@ -89,13 +89,13 @@ def train_teacher(
 
 def make_untrained(
     *,
-    spec: TrainedTeacher,
+    spec: Architecture,
     data: DataConfig,
     output: Path,
     device: torch.device,
 ) -> None:
     """Write the initial weights of `spec`, no step taken, with the facts of a trained teacher."""
-    splits = _open_splits(spec, data)
+    splits = _open_splits(data)
     teacher = build_teacher(spec, data, splits["train"].num_classes).to(device)
     save_teacher(teacher, output, **_facts(teacher, spec, data, splits, device), epoch=0)
 
@@ -117,10 +117,9 @@ def make_checkpoint(*, source: Path, epoch: int, output: Path) -> None:
     save_teacher(load_teacher(path), output, **teacher_facts(path))
 
 
-def _open_splits(spec: TrainedTeacher, data: DataConfig) -> Splits:
-    """The three splits; `train` reduced to `training.train_images` where that is given."""
+def _open_splits(data: DataConfig, wanted: int | None = None) -> Splits:
+    """The three splits; `train` reduced to its first `wanted` images where that is given."""
     splits = {name: open_split(data, name) for name in ("train", "val", "test")}
-    wanted = spec.training.train_images
     if wanted is not None:
         if wanted > len(splits["train"]):
             raise RaptorError(
@@ -170,6 +169,7 @@ def _step(
         return torch.randperm(len(train), generator=_generator(spec.seed, "order", epoch))
 
     def step(index: int) -> dict[str, float]:
+        """One optimiser step; returns the loss it descended."""
         epoch, position = divmod(index, per_epoch)
         if position == 0:
             _keep(teacher, epoch, spec, state)
@@ -211,7 +211,7 @@ def _epoch_file(folder: Path, epoch: int) -> Path:
 
 
 def _facts(
-    teacher: Teacher, spec: TrainedTeacher, data: DataConfig, splits: Splits, device: torch.device
+    teacher: Teacher, spec: Architecture, data: DataConfig, splits: Splits, device: torch.device
 ) -> dict[str, Any]:
     """Accuracy, loss and number of images of each split, and the configuration behind them."""
     measured = {name: evaluate(teacher, split, device) for name, split in splits.items()}

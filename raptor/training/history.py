@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
-import torch
 
 from raptor.files import replacing
 
@@ -14,7 +14,7 @@ COLUMNS = ["stage", "step", "metric", "layer", "tokens", "value"]
 _SEPARATOR = "/"
 
 
-def error_names(errors: Mapping[str, torch.Tensor]) -> dict[str, float]:
+def error_names(errors: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Token type -> errors (L,), flattened to `error/<tokens>/<layer>` -> error."""
     return {
         _SEPARATOR.join(["error", tokens, str(layer)]): value

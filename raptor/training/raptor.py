@@ -6,6 +6,7 @@ import contextlib
 import logging
 import shutil
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from raptor.models.raptor import Raptor
 from raptor.partition import Partition, format_segments, read_partition
 from raptor.seeds import derive_seed
 from raptor.stored import open_teacher
+from raptor.student import Student
 from raptor.teachers.adapter import Teacher
 from raptor.training.checkpoint import Checkpoint
 from raptor.training.history import write_history
@@ -38,34 +40,38 @@ def train_raptors(
     *,
     teacher: Path,
     activations: Path,
-    partition: Path,
+    partitions: Iterable[Path],
     recipe: Recipe,
     recipe_name: str,
-    seeds: list[int],
+    students: Iterable[Student],
     output: Path,
     state: Path,
-    identity: str,
+    code: str,
     device: torch.device,
     seed: int,
 ) -> None:
-    """Train one student for each of `seeds` on the stored states and write the index `output`.
+    """Train `students` on the stored states and write the index `output`.
 
-    Beside the index: `seed<s>.safetensors`, `.json` and `.history.csv`. Student s follows row s
-    of the CSV `partition`; its first weights and data order follow from (`seed`, recipe, method,
-    k, s). A student that is there with the same `identity` and a right checksum is kept; one
-    that was interrupted continues from the folder `state`, which is removed in the end. The index
-    holds, for each student, `file, sha256, teacher, recipe, method, k, seed, segments, labels
-    (1..k by layer), parameters, steps, seconds` (of the last run, where it was interrupted) and
-    `r2`, on the validation split.
+    Student (method, k, s) follows row s of the CSV `<method>-k<k>.csv`, one of `partitions`; its
+    files are `<method>-k<k>/seed<s>.safetensors`, `.json` and `.history.csv` beside the index.
+    Its first weights and data order follow from (`seed`, recipe, method, k, s). A student that is
+    there, whole, and was trained by the same `code` (a digest) from the same data is kept,
+    whichever job made it; one that was interrupted continues from the folder `state`, where
+    nothing of it is left in the end. The index holds, for each student, `file, sha256, teacher,
+    recipe, method, k, seed, segments, labels (1..k by layer), parameters, steps, seconds` (of the
+    last run, where it was interrupted) and `r2`, on the validation split.
     """
     model, store = open_teacher(teacher, activations, device)
+    cuts = {path.stem: path for path in partitions}
+    shared = [code, recipe.model_dump(mode="json"), seed, sha256(teacher), sha256(activations)]
     entries = []
-    for student in seeds:
-        cut = read_partition(partition, student)
-        path = output.parent / f"seed{student}.safetensors"
-        own = digest([identity, student])
-        if not _is_trained(path, own):
-            facts = _facts(teacher.stem, recipe_name, cut, student)
+    for student in students:
+        cut = read_partition(cuts[student.partition], student.seed)
+        path = output.parent / student.partition / f"seed{student.seed}.safetensors"
+        own = state / f"{student.partition}-seed{student.seed}"
+        facts = _facts(teacher.stem, recipe_name, cut, student)
+        identity = digest([*shared, facts, cut.labels])
+        if not _is_trained(path, identity):
             started = time.monotonic()
             raptor, history = train_raptor(
                 teacher=model,
@@ -73,16 +79,16 @@ def train_raptors(
                 cut=cut,
                 recipe=recipe,
                 title="{teacher} {recipe} {method} k={k} seed {seed}".format(**facts),
-                state=state / f"seed{student}",
-                identity=own,
-                seed=derive_seed(seed, "raptor", recipe_name, cut.method, cut.k, student),
+                state=own,
+                identity=identity,
+                seed=derive_seed(seed, "raptor", recipe_name, *student),
             )
             facts |= _results(raptor, history) | {"seconds": round(time.monotonic() - started, 2)}
             write_history(_history_path(path), history)
-            save_raptor(raptor, path, identity=own, **facts)
-        entries.append(_entry(path, cut))
+            save_raptor(raptor, path, identity=identity, **facts)
+        _forget(own)
+        entries.append(_entry(path, output.parent, cut))
     write_json(output, {"students": entries})
-    _forget(state, seeds)
 
 
 def train_raptor(
@@ -124,18 +130,17 @@ def train_raptor(
     return raptor.eval(), history
 
 
-def _facts(teacher: str, recipe: str, cut: Partition, seed: int) -> dict[str, Any]:
+def _facts(teacher: str, recipe: str, cut: Partition, student: Student) -> dict[str, Any]:
     """Which student it is, as its JSON and the index say."""
-    names = {"teacher": teacher, "recipe": recipe, "method": cut.method, "k": cut.k, "seed": seed}
+    names = {"teacher": teacher, "recipe": recipe, **student._asdict()}
     return {**names, "segments": format_segments(cut.segments)}
 
 
-def _forget(state: Path, seeds: list[int]) -> None:
-    """Remove the training state of `seeds`, and its folder if that leaves it empty."""
-    for seed in seeds:
-        shutil.rmtree(state / f"seed{seed}", ignore_errors=True)
+def _forget(state: Path) -> None:
+    """Remove the training state of a student, and the folder above if that leaves it empty."""
+    shutil.rmtree(state, ignore_errors=True)
     with contextlib.suppress(OSError):
-        state.rmdir()
+        state.parent.rmdir()
 
 
 def _history_path(path: Path) -> Path:
@@ -169,11 +174,11 @@ def _results(raptor: Raptor, history: History) -> dict[str, float]:
     }
 
 
-def _entry(path: Path, cut: Partition) -> dict[str, Any]:
-    """What the index says of a student."""
+def _entry(path: Path, folder: Path, cut: Partition) -> dict[str, Any]:
+    """What the index in `folder` says of a student."""
     return {
         **raptor_facts(path),
-        "file": path.name,
+        "file": path.relative_to(folder).as_posix(),
         "sha256": sha256(path),
         "labels": list(cut.labels),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -19,7 +20,7 @@ from raptor.training.validation import Rollout, closed_loop, measure, open_segme
 _VALIDATION_BATCH = 256  # images
 
 
-class Training:
+class Training(ABC):
     """What both stages share: data order, optimiser, schedule, validation.
 
     AdamW, linear warm-up, cosine to `min_lr` (paper §Method 5). The random state is not used: a
@@ -53,9 +54,9 @@ class Training:
         self.weights_LT = weights_LT.to(device)
         self._states: Iterator[torch.Tensor] | None = None
 
+    @abstractmethod
     def accumulate(self, states_BSTD: torch.Tensor, index: int) -> dict[str, float]:
         """Compute gradients, clipped, of the loss on a batch; returns its metrics."""
-        raise NotImplementedError
 
     def step(self, index: int) -> dict[str, float]:
         """Optimiser step `index`, from 0, on batch `index`; returns its metrics."""
@@ -78,10 +79,10 @@ class Training:
         """Mean R² over layers for each of `rollouts`; errors by layer and token type, of `r2`."""
         metrics: dict[str, float] = {}
         for name, rollout in self.rollouts.items():
-            fidelity = measure(self.raptor, self._val_states(), rollout)
-            metrics[name] = fidelity.r2().mean().item()
+            fidelity = measure(self.raptor, self._val_states(), self.store.layout, rollout)
+            metrics[name] = float(fidelity.r2()["all"].mean())
             if name == "r2":
-                metrics |= error_names(fidelity.mean_squared_errors(self.store.layout))
+                metrics |= error_names(fidelity.mean_squared_errors())
         return metrics
 
     def _train_states(self, first: int) -> Iterator[torch.Tensor]:

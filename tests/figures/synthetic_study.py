@@ -115,24 +115,25 @@ class Study:
         self, methods: tuple[str, ...] = ("maxcut",), *, seeds: int | None = None,
         teachers: tuple[str, ...] = ("vit",), stages: tuple[str, ...] = ("stage1", "stage2"),
     ) -> None:  # fmt: skip
-        for teacher, method, k in itertools.product(teachers, methods, self.k):
-            rng = np.random.default_rng(k + 10 * METHODS.index(method))
-            group = f"{teacher}/{self.recipe}/{method}-k{k}"
-            own = range(seeds or self.seeds)
-            rows = [self._student(rng, teacher, method, k, seed) for seed in own]
-            name = f"seeds0-{len(rows) - 1}"
-            pd.DataFrame(rows).to_csv(self.path(f"probes/{group}/{name}.csv"), index=False)
-            layers = [self._layers(row) for row in rows]
-            pd.concat(layers).to_csv(self.path(f"probes/{group}/{name}.layers.csv"), index=False)
-            entries = []
-            for seed in own:
-                entry = {"teacher": teacher, "recipe": self.recipe, "method": method, "k": k}
-                entries.append(entry | {"seed": seed, "file": f"seed{seed}.safetensors"})
-                history = self._history(rng, k, stages)
-                path = self.path(f"raptor/{group}/seed{seed}.history.csv")
-                history.to_csv(path, index=False)
-            index = self.path(f"raptor/{group}/{name}.json")
-            index.write_text(json.dumps({"students": entries}))
+        for teacher in teachers:
+            rows, entries = [], []
+            for method, k in itertools.product(methods, self.k):
+                rng = np.random.default_rng(k + 10 * METHODS.index(method))
+                own = range(seeds or self.seeds)
+                rows += [self._student(rng, teacher, method, k, seed) for seed in own]
+                for seed in own:
+                    entry = {"teacher": teacher, "recipe": self.recipe, "method": method, "k": k}
+                    entry |= {"seed": seed, "file": f"{method}-k{k}/seed{seed}.safetensors"}
+                    history = self.path(
+                        f"raptor/{teacher}/{self.recipe}/{entry['file']}"
+                    ).with_suffix(".history.csv")
+                    self._history(rng, k, stages).to_csv(history, index=False)
+                    entries.append(entry)
+            part = f"{teacher}/{self.recipe}/part1"
+            pd.DataFrame(rows).to_csv(self.path(f"probes/{part}.csv"), index=False)
+            layers = pd.concat([self._layers(row) for row in rows])
+            layers.to_csv(self.path(f"probes/{part}.layers.csv"), index=False)
+            self.path(f"raptor/{part}.json").write_text(json.dumps({"students": entries}))
 
     def _student(self, rng, teacher, method, k, seed) -> dict[str, object]:
         quality = 0.93 + 0.015 * (k - 2) + QUALITY[method] + rng.normal(0, 0.004)
@@ -232,6 +233,7 @@ def tabulate(study: Study) -> None:
     }
     fidelity = {
         "students": students_of(study),
+        "study": study_of(study),
         "probes": [study.path("probes/vit.csv")],
         "reference": study.path("probes/shallow.csv"),
     }
@@ -242,11 +244,12 @@ def tabulate(study: Study) -> None:
         "similarity_matrices": {"similarity": similarity, "matrices": matrices}
         | {"partitions": cuts, "untrained": ["untrained"]},
         "maxcut_partitions": {"similarity": similarity, "measure": "cosine", **phases},
-        "partition_comparison": {"students": students_of(other)},
+        "partition_comparison": {"students": students_of(other), "study": study_of(other)},
         "fidelity_by_k": fidelity,
         "layer_swaps": {"swaps": study.paths("interventions/{teacher}.swaps.csv")}
         | {"samples": study.path("data/samples.csv"), "split": "test"},
-        "training_curves": {"students": study.paths("raptor/{teacher}/*/*/seeds*.json")},
+        "training_curves": {"students": study.paths("raptor/{teacher}/*/part*.json")}
+        | {"study": study_of(study)},
         "table_partitions": phases,
         "table_probes": fidelity,
     }
@@ -255,5 +258,11 @@ def tabulate(study: Study) -> None:
 
 
 def students_of(study: Study):
-    found = study.paths("probes/{teacher}/*/*/seeds*.csv")
+    found = study.paths("probes/{teacher}/*/part*.csv")
     return [path for path in found if not path.name.endswith(".layers.csv")]
+
+
+def study_of(study: Study) -> list[list]:
+    """All of its students."""
+    table = pd.concat(pd.read_csv(path) for path in students_of(study))
+    return table[["teacher", "recipe", "partition", "k", "seed"]].to_numpy().tolist()

@@ -63,7 +63,7 @@ def test_missing_files(saved):
     assert "missing" in one_sentence(saved)
     saved.with_suffix(".away").rename(saved.with_suffix(".json"))
     saved.unlink()
-    assert "no such student" in one_sentence(saved)
+    assert "no such weights" in one_sentence(saved)
 
 
 def test_a_flipped_byte_is_noticed(saved):

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from raptor.config.analysis import ClassificationProbe, ProbesConfig
 from raptor.errors import RaptorError
-from raptor.probes import readout
+from raptor.probes import evaluate, readout
 from raptor.probes.classification import Features, fit_probe
 from raptor.probes.evaluate import probe_students, probe_teacher
 from raptor.seeds import derive_seed
@@ -47,14 +47,15 @@ def run_teacher(planted) -> tuple[pd.Series, pd.DataFrame, dict[str, torch.Tenso
     return table.iloc[0], pd.read_csv(out["layers"]), load_file(out["weights"])
 
 
-def run_students(planted, *students) -> tuple[pd.DataFrame, pd.DataFrame]:
+def run_students(planted, *students, code="one") -> tuple[pd.DataFrame, pd.DataFrame]:
     if not (planted.folder / "weights").exists():
         run_teacher(planted)
-    out = {"output": planted.folder / "s.csv", "layers": planted.folder / "s.layers.csv"}
+    folder = planted.folder / "probes"
+    out = {"output": folder / "s.csv", "layers": folder / "s.layers.csv"}
     probe_students(
         teacher=planted.path, activations=planted.activations, config=CONFIG,
         students=planted.index(*students), probe=planted.folder / "weights",
-        device=torch.device("cpu"), **out,
+        code=code, device=torch.device("cpu"), **out,
     )  # fmt: skip
     return pd.read_csv(out["output"]), pd.read_csv(out["layers"])
 
@@ -201,15 +202,35 @@ def test_no_probe_ever_sees_the_test_split(planted, monkeypatch):
 def test_one_row_per_student_and_twice_the_same(planted, monkeypatch):
     students = [planted.student([0, 0, 1, 1]), planted.student([0, 1, 2, 3])]
     rows, layers = run_students(planted, *students)
-    first = (planted.folder / "s.csv").read_bytes()
+    first = (planted.folder / "probes" / "s.csv").read_bytes()
     assert list(rows["seed"]) == [0, 1]
     assert len(layers) == 2 * 4 * 4
-    run_students(planted, *students)
-    assert (planted.folder / "s.csv").read_bytes() == first
+    run_students(planted, *students, code="two")
+    assert (planted.folder / "probes" / "s.csv").read_bytes() == first
     monkeypatch.setattr(readout, "IMAGES", 7)  # other blocks of images: the same but for rounding
-    again, _ = run_students(planted, *students)
+    again, _ = run_students(planted, *students, code="three")
     numbers = ["r2_mean", "r2_cls", "epsilon_max", "accuracy_head", "accuracy_probe_frozen"]
     np.testing.assert_allclose(again[numbers], rows[numbers], rtol=1e-5, atol=1e-6)
+
+
+def test_a_student_is_measured_once(planted, monkeypatch):
+    """One more student, or an interruption before it, costs that one alone."""
+    one, two = planted.student([0, 0, 1, 1]), planted.student([0, 1, 2, 3])
+    run_students(planted, one)
+    measured = []
+    probe = evaluate._probe_student
+    note = lambda probing, entry, *rest: (
+        measured.append(entry["seed"]) or probe(probing, entry, *rest)
+    )
+    monkeypatch.setattr(evaluate, "_probe_student", note)
+    run_students(planted, one, two)
+    assert measured == [1]
+    both_bytes = (planted.folder / "probes" / "s.csv").read_bytes()
+    kept = planted.folder / "probes" / "seed0.json"
+    kept.write_text(kept.read_text().replace("accuracy", "accuracies", 1))
+    run_students(planted, one, two)
+    assert measured == [1, 0]
+    assert (planted.folder / "probes" / "s.csv").read_bytes() == both_bytes
 
 
 def test_states_of_another_teacher_are_refused(planted):

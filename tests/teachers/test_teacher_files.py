@@ -60,7 +60,7 @@ def test_saving_again_gives_the_same_bytes(saved):
 
 def test_missing_files(saved):
     saved.rename(saved.with_name("moved.safetensors"))
-    with pytest.raises(RaptorError, match=r"small\.safetensors: no such teacher"):
+    with pytest.raises(RaptorError, match=r"small\.safetensors: no such weights"):
         load_teacher(saved)
     saved.with_suffix(".json").unlink()
     with pytest.raises(RaptorError, match=r"small\.json: missing"):

@@ -22,6 +22,7 @@ from raptor.config.teachers import TeacherTraining, TrainedTeacher
 from raptor.errors import RaptorError
 from raptor.files import sha256
 from raptor.models.initialise import build_raptor
+from raptor.student import Student
 from raptor.teachers.build import build_teacher
 from raptor.teachers.files import load_teacher, save_teacher
 from raptor.training import stages
@@ -70,23 +71,28 @@ def inputs(tmp_path_factory) -> dict[str, Path]:
     return {
         "teacher": paths["vit.safetensors"],
         "activations": store,
-        "partition": paths["maxcut-k2.csv"],
+        "partitions": [paths["maxcut-k2.csv"]],
     }
 
 
-def train(inputs, folder: Path, recipe=PAPER, seeds=(0,), identity="one") -> Path:
-    output = folder / "students" / f"seeds{seeds[0]}-{seeds[-1]}.json"
+def train(inputs, folder: Path, recipe=PAPER, seeds=(0,), code="one", part=1) -> Path:
+    output = folder / "students" / f"part{part}.json"
     train_raptors(
-        **inputs, recipe=recipe, recipe_name="paper", seeds=list(seeds), output=output,
-        state=folder / ".state", identity=identity, device=CPU, seed=0,
+        **inputs, recipe=recipe, recipe_name="paper", output=output,
+        students=[Student("maxcut", 2, seed) for seed in seeds],
+        state=folder / ".state", code=code, device=CPU, seed=0,
     )  # fmt: skip
     return output
+
+
+def own_files(folder: Path) -> Path:
+    return folder / "students" / "maxcut-k2"
 
 
 def results(folder: Path) -> dict[str, object]:
     """Everything that is written, without the time it took and the digests that cover it."""
     found: dict[str, object] = {}
-    for path in sorted((folder / "students").iterdir()):
+    for path in sorted(p for p in (folder / "students").rglob("*") if p.is_file()):
         if path.suffix == ".json":
             text = json.loads(path.read_text())
             for entry in text.get("students", [text]):
@@ -107,7 +113,7 @@ def trained(inputs, tmp_path_factory) -> Path:
 
 def test_index_says_what_was_trained(trained):
     folder = trained / "students"
-    students = json.loads((folder / "seeds0-1.json").read_text())["students"]
+    students = json.loads((folder / "part1.json").read_text())["students"]
     assert [student["seed"] for student in students] == [0, 1]
     assert [student["labels"] for student in students] == [[1, 1, 2, 2], [1, 2, 2, 1]]
     assert [student["segments"] for student in students] == ["1-2 3-4", "1-1 2-3 4-4"]
@@ -124,11 +130,11 @@ def test_index_says_what_was_trained(trained):
 
 def test_history_ends_with_the_student_that_is_saved(trained, inputs):
     """R² and errors of the last row, computed again from the files."""
-    table = pd.read_csv(trained / "students" / "seed1.history.csv")
+    table = pd.read_csv(own_files(trained) / "seed1.history.csv")
     store = Activations(inputs["activations"])
     true = store.read(*store.splits["val"])
     with torch.no_grad():
-        model = raptor.load(trained / "students" / "seed1.safetensors")
+        model = raptor.load(own_files(trained) / "seed1.safetensors")
         predicted = model(torch.from_numpy(true[:, 0])).double().numpy()
     true = true[:, 1:].astype(float)
     sse = ((predicted - true) ** 2).sum(axis=(0, 2, 3))
@@ -145,7 +151,7 @@ def test_history_ends_with_the_student_that_is_saved(trained, inputs):
 
 
 def test_history_has_both_stages(trained):
-    table = pd.read_csv(trained / "students" / "seed0.history.csv")
+    table = pd.read_csv(own_files(trained) / "seed0.history.csv")
     assert sorted(table["step"].unique()) == [4, 8, 10]
     stage1, stage2 = (table[table["stage"] == stage] for stage in ("stage1", "stage2"))
     lambdas = stage1.loc[stage1["metric"] == "lambda", "value"]
@@ -159,14 +165,14 @@ def test_training_lowers_the_loss_and_seeds_differ(inputs, tmp_path):
     longer = PHASE_MEAN.stage2.model_copy(update={"steps": 40, "validate_every": 10})
     recipe = PHASE_MEAN.model_copy(update={"stage2": longer})
     train(inputs, tmp_path, recipe)
-    table = pd.read_csv(tmp_path / "students" / "seed0.history.csv")
+    table = pd.read_csv(own_files(tmp_path) / "seed0.history.csv")
     loss, r2 = (table.loc[table["metric"] == name, "value"].tolist() for name in ("loss", "r2"))
     assert loss[-1] < 0.8 * loss[0]
     assert r2[-1] > r2[0]
 
 
 def test_seeds_give_different_students(trained):
-    one, two = (raptor.load(trained / "students" / f"seed{s}.safetensors") for s in (0, 1))
+    one, two = (raptor.load(own_files(trained) / f"seed{s}.safetensors") for s in (0, 1))
     weights = [model.blocks[0].attn.qkv.weight for model in (one, two)]
     assert not torch.equal(*weights)
 
@@ -202,11 +208,11 @@ def test_interrupted_is_the_same_as_not_bit_for_bit(
 
 def test_students_that_are_there_are_kept(inputs, tmp_path, monkeypatch):
     train(inputs, tmp_path, seeds=(0,))
-    first = tmp_path / "students" / "seed0.safetensors"
+    first = own_files(tmp_path) / "seed0.safetensors"
     before = first.stat().st_mtime_ns
     train(inputs, tmp_path, seeds=(0, 1))
     assert first.stat().st_mtime_ns == before
-    index = json.loads((tmp_path / "students" / "seeds0-1.json").read_text())
+    index = json.loads((tmp_path / "students" / "part1.json").read_text())
     assert len(index["students"]) == 2
     monkeypatch.setattr(stages.Training, "step", lambda *_: pytest.fail("trained again"))
     train(inputs, tmp_path, seeds=(0, 1))
@@ -214,7 +220,7 @@ def test_students_that_are_there_are_kept(inputs, tmp_path, monkeypatch):
 
 def test_another_identity_or_damage_trains_again(inputs, tmp_path):
     train(inputs, tmp_path)
-    path = tmp_path / "students" / "seed0.safetensors"
+    path = own_files(tmp_path) / "seed0.safetensors"
     whole = results(tmp_path)
     path.write_bytes(path.read_bytes()[:-8])
     train(inputs, tmp_path)
@@ -222,9 +228,24 @@ def test_another_identity_or_damage_trains_again(inputs, tmp_path):
     path.with_name("seed0.history.csv").unlink()
     train(inputs, tmp_path)
     assert results(tmp_path) == whole
-    train(inputs, tmp_path, identity="two")
-    entry = json.loads((tmp_path / "students" / "seeds0-0.json").read_text())["students"][0]
-    assert entry["identity"] != whole["seeds0-0.json"]["students"][0]["identity"]
+    train(inputs, tmp_path, code="two")
+    entry = json.loads((tmp_path / "students" / "part1.json").read_text())["students"][0]
+    assert entry["identity"] != whole["part1.json"]["students"][0]["identity"]
+
+
+def test_a_student_is_kept_whichever_job_made_it(inputs, tmp_path, monkeypatch):
+    """And though other rows of its partition's file have changed."""
+    train(inputs, tmp_path, seeds=(0, 1))
+    longer = tmp_path / "maxcut-k2.csv"
+    table = pd.read_csv(inputs["partitions"][0])
+    pd.concat([table, table.iloc[[1]].assign(seed=2)]).to_csv(longer, index=False)
+    monkeypatch.setattr(stages.Training, "step", lambda *_: pytest.fail("trained again"))
+    index = train(inputs | {"partitions": [longer]}, tmp_path, seeds=(1,), part=2)
+    (entry,) = json.loads(index.read_text())["students"]
+    assert entry["seed"] == 1
+    table.assign(labels="[1, 2, 2, 2]", segments="1-1 2-4").to_csv(longer, index=False)
+    with pytest.raises(pytest.fail.Exception, match="trained again"):
+        train(inputs | {"partitions": [longer]}, tmp_path, seeds=(1,), part=2)
 
 
 def test_a_loss_that_is_not_finite_names_student_and_step(inputs, tmp_path):
@@ -286,7 +307,7 @@ def test_first_loss_is_the_error_over_the_mean_square_of_the_states(inputs, tmp_
     stage = PHASE_MEAN.stage2.model_copy(update={"steps": 1, "batch_size": 40})
     recipe = PHASE_MEAN.model_copy(update={"depth_scaling": False, "stage2": stage})
     train(inputs, tmp_path, recipe)
-    table = pd.read_csv(tmp_path / "students" / "seed0.history.csv")
+    table = pd.read_csv(own_files(tmp_path) / "seed0.history.csv")
     store, teacher = Activations(inputs["activations"]), load_teacher(inputs["teacher"])
     states = store.read(*store.splits["train"])
     with torch.no_grad():

@@ -1,5 +1,6 @@
 # The experiment: read, validated before anything else, and turned into file names.
 import os
+import shutil
 import sys
 
 from snakemake.exceptions import WorkflowError
@@ -21,9 +22,14 @@ if not workflow.configfiles:
 import yaml
 
 from raptor.config.load import ConfigError, load
-from raptor.config.teachers import CheckpointTeacher, TrainedTeacher, UntrainedTeacher
+from raptor.config.teachers import (
+    Architecture,
+    CheckpointTeacher,
+    TrainedTeacher,
+    UntrainedTeacher,
+)
 from raptor.provenance import code_digest
-from raptor.targets import partitioned_teachers, student_groups
+from raptor.targets import partitioned_teachers, student_jobs, study_students
 
 try:
     experiment = load(config)
@@ -42,15 +48,17 @@ FIGURES = [
 ]
 PRINTED = ["table_partitions", "table_probes"]  # tables with a page and a caption
 TABLES = ["teachers", "fidelity", "layers", *PRINTED]
-GPU = int(experiment.device == "cuda")
+# With `auto` a GPU that is there will be used, and must not be used by two jobs at once.
+GPU = int(
+    experiment.device == "cuda"
+    or (experiment.device == "auto" and shutil.which("nvidia-smi") is not None)
+)
 
 
 wildcard_constraints:
     teacher=r"\w+",
     recipe=r"\w+",
-    method=r"\w+",
-    k=r"\d+",
-    seeds=r"\d+-\d+",
+    part=r"\d+",
 
 
 def results(path):
@@ -76,15 +84,35 @@ def leaves(section):
     return section.model_dump(mode="json")
 
 
+def architecture(teacher):
+    """What the initial weights of a teacher follow from."""
+    spec = experiment.architecture(teacher)
+    return spec.model_dump(mode="json", include=set(Architecture.model_fields))
+
+
 def is_kind(kind):
     """A wildcard pattern that matches the teachers of one kind, or nothing."""
     names = [name for name, spec in experiment.teachers.items() if isinstance(spec, kind)]
     return "|".join(names) or "(?!)"
 
 
-def study_files(study, stage, suffix):
-    """The files of `stage` that hold the students of a study."""
-    return [results(f"{stage}/{group.path}{suffix}") for group in student_groups(experiment, study)]
+JOBS = {job.path: job for job in student_jobs(experiment)}
+
+
+def student_job(wildcards):
+    """The students that one job trains or probes."""
+    return JOBS["{teacher}/{recipe}/part{part}".format_map(wildcards)]
+
+
+def study_files(studies, stage, suffix):
+    """The files of `stage` that hold the students of these studies, among others."""
+    return [results(f"{stage}/{job.path}{suffix}") for job in student_jobs(experiment, studies)]
+
+
+def study_rows(studies):
+    """Teacher, recipe, method, k and seed of each student of these studies."""
+    found = study_students(experiment, studies)
+    return [[*key, *student] for key, students in found.items() for student in students]
 
 
 onstart:

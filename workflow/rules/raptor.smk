@@ -1,19 +1,22 @@
 # Raptors: one weight-tied block per phase.
 
 
-# Train the students of one teacher, recipe and partition, one per seed.
+# Train students of one teacher and recipe: several partitions and seeds in one job.
 rule raptor:
     input:
         weights=results("teachers/{teacher}.safetensors"),
         facts=results("teachers/{teacher}.json"),
         activations=results("activations/{teacher}.json"),
-        partition=results("partitions/{teacher}/{method}-k{k}.csv"),
+        partitions=lambda wildcards: [
+            results(f"partitions/{wildcards.teacher}/{name}.csv")
+            for name in student_job(wildcards).partitions
+        ],
     output:
-        results("raptor/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}.json"),
+        results("raptor/{teacher}/{recipe}/part{part}.json"),
     log:
-        results("logs/raptor/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}.log"),
+        results("logs/raptor/{teacher}/{recipe}/part{part}.log"),
     benchmark:
-        results("benchmarks/raptor/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}.tsv")
+        results("benchmarks/raptor/{teacher}/{recipe}/part{part}.tsv")
     conda:
         "../../environment.yml"
     threads: 1
@@ -23,11 +26,11 @@ rule raptor:
         gpu=GPU,
     params:
         recipe=lambda wildcards: leaves(experiment.recipes[wildcards.recipe]),
+        students=lambda wildcards: [list(student) for student in student_job(wildcards).students],
         seed=experiment.seed,
-        state=results(".state/raptor/{teacher}/{recipe}/{method}-k{k}/seeds{seeds}"),
+        state=results(".state/raptor/{teacher}/{recipe}"),
         code=script_code("raptor"),
     message:
-        "Training Raptors of {wildcards.teacher}: {wildcards.recipe}, "
-        "{wildcards.method} k={wildcards.k}, seeds {wildcards.seeds}"
+        "Training Raptors of {wildcards.teacher}: {wildcards.recipe}, part {wildcards.part}"
     script:
         "../scripts/raptor.py"

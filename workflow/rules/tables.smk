@@ -8,8 +8,8 @@ PHASES = f"{experiment.swaps.partition}-k{experiment.swaps.k}"  # the cut that c
 
 
 def probes(studies):
-    """The tables of all students of these studies, without repetition."""
-    return list(dict.fromkeys(f for study in studies for f in study_files(study, "probes", ".csv")))
+    """The tables that hold all students of these studies."""
+    return study_files(studies, "probes", ".csv")
 
 
 def of_each(teachers, path):
@@ -25,6 +25,8 @@ PARTITIONS = [
 ]
 REFERENCE_PROBE = {"reference": results(f"probes/{REFERENCE}.csv")} if REFERENCE else {}
 FIDELITY = experiment.figures.fidelity_by_k.studies
+COMPARISON = experiment.figures.partition_comparison.studies
+CURVES = experiment.figures.training_curves.studies
 STUDIED = sorted({teacher for grid in experiment.students.values() for teacher in grid.teachers})
 
 TABLE_INPUTS = {
@@ -55,7 +57,7 @@ TABLE_INPUTS = {
         "stability": of_each(CUT, "partitions/{teacher}/stability.csv"),
         "epsilon": of_each(CUT, "partitions/{teacher}/epsilon.csv"),
     },
-    "partition_comparison": {"students": probes(experiment.figures.partition_comparison.studies)},
+    "partition_comparison": {"students": probes(COMPARISON)},
     "fidelity_by_k": {
         "students": probes(FIDELITY),
         "probes": of_each(STUDIED, "probes/{teacher}.csv"),
@@ -65,13 +67,7 @@ TABLE_INPUTS = {
         "swaps": of_each(experiment.swaps.teachers, "interventions/{teacher}.swaps.csv"),
         "samples": results("data/samples.csv"),
     },
-    "training_curves": {
-        "students": [
-            path
-            for study in experiment.figures.training_curves.studies
-            for path in study_files(study, "raptor", ".json")
-        ],
-    },
+    "training_curves": {"students": study_files(CURVES, "raptor", ".json")},
 }
 # What a table needs to know beside its files.
 TABLE_PARAMS = {
@@ -82,8 +78,10 @@ TABLE_PARAMS = {
     },
     "maxcut_partitions": {"measure": experiment.partition.measure},
     "layer_swaps": {"split": experiment.swaps.split},
-    "fidelity_by_k": {} if REFERENCE else {"reference": None},
-    "table_probes": {} if REFERENCE else {"reference": None},
+    "partition_comparison": {"study": study_rows(COMPARISON)},
+    "training_curves": {"study": study_rows(CURVES)},
+    "fidelity_by_k": {"study": study_rows(FIDELITY), **({} if REFERENCE else {"reference": None})},
+    "table_probes": {"study": study_rows(FIDELITY), **({} if REFERENCE else {"reference": None})},
 }
 
 for target, inputs in TABLE_INPUTS.items():

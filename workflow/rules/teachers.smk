@@ -80,7 +80,7 @@ rule untrained_teacher:
         runtime=30,
         gpu=GPU,
     params:
-        spec=lambda wildcards: leaves(experiment.architecture(wildcards.teacher)),
+        spec=lambda wildcards: architecture(wildcards.teacher),
         data=leaves(experiment.data),
         code=script_code("untrained_teacher"),
     message:

@@ -15,5 +15,6 @@ with job(snakemake) as run:
         config=ProbesConfig.model_validate(snakemake.params.config),
         output=Path(snakemake.output.table),
         layers=Path(snakemake.output.layers),
+        code=snakemake.params.code,
         device=run.device,
     )

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raptor.errors import RaptorError
-from raptor.probes.fidelity import Fidelity, Moments, bootstrap_mean
+from raptor.fidelity import Fidelity, Moments, bootstrap_mean
 from raptor.tokens import TokenLayout
 
 LAYOUT = TokenLayout(cls=1, registers=2, patches=4)
@@ -69,6 +69,15 @@ def test_moments_do_not_depend_on_how_the_rows_were_cut(sizes):
     assert merged.count == len(rows)
     np.testing.assert_allclose(merged.mean_D, rows.mean(0), rtol=1e-12)
     np.testing.assert_allclose(merged.deviation, ((rows - rows.mean(0)) ** 2).sum(), rtol=1e-10)
+
+
+def test_errors_by_token_type():
+    states, predicted = planted()
+    found = accumulate(states, predicted, sizes=(7, 13, 20)).mean_squared_errors()
+    assert list(found) == ["cls", "registers", "patches"]
+    for tokens, errors_L in found.items():
+        error = (predicted - states)[:, :, SPANS[tokens]]
+        np.testing.assert_allclose(errors_L, (error**2).mean(axis=(0, 2, 3)))
 
 
 def test_a_perfect_student_has_r2_one_and_epsilon_zero():

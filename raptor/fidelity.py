@@ -92,6 +92,15 @@ class Fidelity:
             )
         self._squares.append(squares)
 
+    def mean_squared_errors(self) -> dict[str, np.ndarray]:
+        """Token type -> mean squared error over images, tokens and width, shape (L,)."""
+        error_LK = np.concatenate(self._squares, axis=1)[0].mean(axis=0)
+        width = len(next(iter(self._moments.values())).mean_D)
+        return {
+            tokens: error_LK[:, column] / ((span.stop - span.start) * width)
+            for column, (tokens, span) in enumerate(self.layout.slices().items())
+        }
+
     @property
     def images(self) -> int:
         return sum(block.shape[1] for block in self._squares)
