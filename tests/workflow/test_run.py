@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,9 +19,18 @@ from PIL import Image
 
 SMOKE = ("--configfile", "config/smoke.yaml")
 IMPORT = "from __future__ import annotations\n"
-# What is gathered from the probes of the students.
-SWAPPED = {"swaps", "layer_swaps_data", "layer_swaps"}
-PROBED = {"fidelity", "layers", "fidelity_by_k_data", "fidelity_by_k", "table_probes"}
+
+
+def drawn(*targets: str) -> set[str]:
+    """The rules that gather and draw these targets."""
+    return {f"{target}_data" for target in targets} | set(targets)
+
+
+SWAPPED = drawn("layer_swaps")
+PROBED = {"fidelity", "layers"} | drawn("fidelity_by_k", "table_probes")
+COMPARED, CURVES = drawn("partition_comparison"), drawn("training_curves")
+CUT = drawn("similarity_matrices", "maxcut_partitions", "table_partitions")
+STUDENTS = {"raptor": 2, "probe_students": 2}  # one job of each recipe
 
 
 def edited_config(checkout, **changes) -> tuple[str, str]:
@@ -81,50 +91,51 @@ def test_targets_build_only_what_they_need(finished):
     plan = finished.planned(*SMOKE, "--forceall", "layer_swaps")
     assert plan["swaps"] == 1
     assert "raptor" not in plan
-    assert finished.planned(*SMOKE, "--forceall", "fidelity_by_k")["raptor"] == 4
+    plan = finished.planned(*SMOKE, "--forceall", "partition_comparison")
+    assert plan["raptor"] == 1  # the recipe paper is not compared
 
 
 @pytest.mark.parametrize(
-    ("changes", "reruns", "spares"),
+    ("changes", "jobs", "gathered"),
     [
-        ({"figures__layer_swaps": {"row_height_in": 4.0}}, {"layer_swaps"}, None),
-        ({"swaps__samples": 7}, SWAPPED, {"raptor", "similarity", "fidelity"}),
-        (
-            {"probes__bootstrap": 30},
-            {"probe_students", *PROBED},
-            {"raptor", "training_curves", "partition", "probe_teacher", *SWAPPED},
-        ),
+        ({"figures__layer_swaps": {"row_height_in": 4.0}}, {}, {"layer_swaps"}),
+        ({"swaps__samples": 7}, {"swaps": 1}, SWAPPED),
+        ({"probes__bootstrap": 30}, {"probe_students": 2}, PROBED | COMPARED),
         (
             {"recipes__paper__stage2__steps": 12},
-            {"raptor", "probe_students", "training_curves", *PROBED},
-            {"train_teacher", "activations", "similarity", "partition_comparison", *SWAPPED},
+            {"raptor": 1, "probe_students": 1},
+            PROBED | CURVES,
         ),
         (
             {"similarity__bootstrap": 25},
-            {"similarity", "partition", "similarity_matrices", "maxcut_partitions"},
-            {"train_teacher", "activations", "probe_teacher"},
+            {"similarity": 4, "partition": 4, "swaps": 1, **STUDENTS},
+            CUT | SWAPPED | PROBED | COMPARED | CURVES,
+        ),
+        (  # of vit and shallow, which share it; the untrained teacher has no training
+            {"teachers__vit__training__lr": 0.001},
+            {"train_teacher": 2, "checkpoint_teacher": 1, "activations": 3, "similarity": 3}
+            | {"partition": 3, "probe_teacher": 3, "teachers": 1, "swaps": 1, **STUDENTS},
+            CUT | SWAPPED | PROBED | COMPARED | CURVES,
         ),
         (
-            {"teachers__vit__training__lr": 0.001},
-            {"train_teacher", "activations", "raptor", "swaps", "similarity_matrices"},
-            {"samples"},
+            {"data__mean": [0.2]},
+            {"samples": 1, "train_teacher": 2, "untrained_teacher": 1, "checkpoint_teacher": 1}
+            | {"activations": 4, "similarity": 4, "partition": 4, "probe_teacher": 4}
+            | {"teachers": 1, "swaps": 1, **STUDENTS},
+            CUT | SWAPPED | PROBED | COMPARED | CURVES,
         ),
-        ({"data__mean": [0.2]}, {"samples", "train_teacher", "activations", "raptor"}, set()),
+        (
+            {"teachers__shallow__stochastic_depth": 0.1},
+            {"train_teacher": 1, "activations": 1, "similarity": 1, "partition": 1}
+            | {"probe_teacher": 1, "teachers": 1},
+            CUT | drawn("fidelity_by_k", "table_probes"),
+        ),
     ],
     ids=lambda value: next(iter(value), "") if isinstance(value, dict) else "",
 )
-def test_an_edited_setting_reruns_what_depends_on_it(finished, changes, reruns, spares):
-    plan = set(finished.planned(*edited_config(finished, **changes))) - {"figures"}
-    assert reruns <= plan
-    if spares is None:
-        assert plan == reruns
-    else:
-        assert not spares & plan
-
-
-def test_an_edited_training_setting_reruns_only_its_own_recipe(finished):
-    plan = finished.planned(*edited_config(finished, recipes__paper__stage2__steps=12))
-    assert plan["raptor"] == 2  # paper, k = 2 and 3
+def test_an_edited_setting_reruns_exactly_what_depends_on_it(finished, changes, jobs, gathered):
+    plan = finished.planned(*edited_config(finished, **changes))
+    assert plan == jobs | dict.fromkeys(gathered, 1) | {"figures": 1}
 
 
 @pytest.mark.parametrize(
@@ -134,7 +145,7 @@ def test_an_edited_training_setting_reruns_only_its_own_recipe(finished):
         ("raptor/interventions.py", IMPORT, IMPORT + "# A remark.\n", set()),
         ("workflow/scripts/swaps.py", '"""', '"""Reworded. ', set()),
         ("workflow/rules/raptor.smk", "# ", "# Reworded: ", set()),
-        ("raptor/interventions.py", IMPORT, IMPORT + "_EDITED = 1\n", SWAPPED),
+        ("raptor/interventions.py", IMPORT, IMPORT + "_EDITED = 1\n", {"swaps"} | SWAPPED),
         ("raptor/figures/layer_swaps.py", IMPORT, IMPORT + "_EDITED = 1\n", {"layer_swaps"}),
     ],
     ids=["docstring", "comment", "adapter", "rule-comment", "code", "figure-code"],
@@ -148,6 +159,29 @@ def test_edited_code_reruns_what_runs_it(finished, file, old, new, reruns):
         assert set(finished.planned(*SMOKE)) - {"figures"} == reruns
     finally:
         path.write_text(before)
+
+
+def test_one_student_more_trains_one_student(finished, new_checkout):
+    """Its job runs again and keeps the others, though another part of the grid is its file."""
+    checkout = new_checkout()
+    for part in ("results", ".snakemake/metadata"):
+        shutil.copytree(finished.path / part, checkout.path / part)
+    root = checkout.path / "results/smoke"
+    before = {file: file.stat().st_mtime_ns for file in root.glob("raptor/vit/*/*/*.safetensors")}
+    grid = {"teachers": ["vit"], "recipes": ["paper"], "k": [2, 3], "seeds": 3}
+    config = edited_config(checkout, students__more=grid | {"students_per_job": 3})
+    assert checkout.planned(*config, "fidelity") == {
+        "raptor": 2,
+        "probe_students": 2,
+        "fidelity": 1,
+    }
+    checkout.snakemake(*config, "fidelity")
+    after = {file: file.stat().st_mtime_ns for file in root.glob("raptor/vit/*/*/*.safetensors")}
+    assert {str(f.relative_to(root)) for f in after.keys() - before.keys()} == {
+        "raptor/vit/paper/maxcut-k2/seed2.safetensors",
+        "raptor/vit/paper/maxcut-k3/seed2.safetensors",
+    }
+    assert {file: after[file] for file in before} == before
 
 
 def test_a_misspelt_key_is_refused_before_anything_runs(finished):
