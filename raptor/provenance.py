@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
+import json
 import platform
 import resource
 import subprocess
@@ -13,6 +15,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from raptor.files import replacing
 
 # What a job does around its computation: its log, its provenance. It decides no number.
 _AROUND = "raptor.job"
@@ -26,8 +30,12 @@ def code_digest(*paths: str) -> str:
     Covers the files and every `raptor` module they import, directly or not. It hashes syntax
     trees without docstrings, so comments, docstrings and layout do not count.
     """
+    known = len(_parsed())
     files = sorted(set().union(*(_reachable(ROOT / path) for path in paths)))
     text = "\n".join(f"{file.relative_to(ROOT)} {_read(file)[0]}" for file in files)
+    if len(_parsed()) > known:
+        with contextlib.suppress(OSError), replacing(_parsed_file()) as temporary:
+            temporary.write_text(json.dumps(_parsed()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -45,7 +53,17 @@ def _reachable(start: Path) -> set[Path]:
 @functools.cache
 def _read(file: Path) -> tuple[str, tuple[Path, ...]]:
     """Digest of the syntax tree of `file` without docstrings, and the `raptor` files it imports."""
-    tree = ast.parse(file.read_text(), filename=str(file))
+    text = file.read_bytes()
+    key = hashlib.sha256(text).hexdigest()
+    if key not in _parsed():
+        _parsed()[key] = _parse(text, str(file))
+    digest, names = _parsed()[key]
+    return digest, tuple(_files(names))
+
+
+def _parse(text: bytes, filename: str) -> tuple[str, list[str]]:
+    """Digest of the syntax tree without docstrings, and the names of `raptor` it imports."""
+    tree = ast.parse(text, filename=filename)
     names: set[str] = set()
     for node in _statements(tree):
         match node:
@@ -58,9 +76,23 @@ def _read(file: Path) -> tuple[str, tuple[Path, ...]]:
                 if ast.get_docstring(node, clean=False) is not None:
                     node.body = node.body[1:]
     digest = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-    return digest, tuple(
-        _files(name for name in names if name.split(".")[0] == "raptor" and name != _AROUND)
-    )
+    ours = (name for name in names if name.split(".")[0] == "raptor" and name != _AROUND)
+    return digest, sorted(ours)
+
+
+@functools.cache
+def _parsed() -> dict[str, tuple[str, list[str]]]:
+    """Checksum of a text -> what it parses to, kept: parsing is the slow part of a dry run."""
+    try:
+        return json.loads(_parsed_file().read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def _parsed_file() -> Path:
+    """Beside Snakemake's own notes; another one for each version of this file and of Python."""
+    version = hashlib.sha256(Path(__file__).read_bytes() + sys.version.encode()).hexdigest()[:16]
+    return ROOT / f".snakemake/raptor-code-{version}.json"
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:

@@ -24,14 +24,18 @@ def checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "ROOT", tmp_path)
 
     def digest():
-        provenance.code_digest.cache_clear()
-        provenance._read.cache_clear()
+        forget()
         return provenance.code_digest("run.py")
 
     yield tmp_path, digest
     monkeypatch.undo()
-    provenance.code_digest.cache_clear()
-    provenance._read.cache_clear()
+    forget()
+
+
+def forget():
+    """As a new process would find it."""
+    for cached in (provenance.code_digest, provenance._read, provenance._parsed):
+        cached.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -66,6 +70,18 @@ def test_code_that_runs_counts(checkout, file, old, new):
     path = root / file
     path.write_text(path.read_text().replace(old, new))
     assert digest() != before
+
+
+def test_a_text_is_parsed_once(checkout, monkeypatch):
+    root, digest = checkout
+    before = digest()
+    monkeypatch.setattr(provenance, "_parse", lambda *_: pytest.fail("parsed again"))
+    assert digest() == before
+    monkeypatch.undo()
+    monkeypatch.setattr(provenance, "ROOT", root)
+    for file in (root / ".snakemake").iterdir():
+        file.write_text("not JSON")
+    assert digest() == before
 
 
 def test_a_plot_does_not_depend_on_training():
