@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from raptor.config.fields import Name, PositiveInt, PositiveReal, Section, Some
+from raptor.config.fields import Method, Name, PositiveInt, PositiveReal, Section, Some
 
 
 class Picture(Section):
@@ -42,8 +42,29 @@ class CurvesFigure(Figure):
     studies: Some[Name] = Field(default=["fidelity"])
 
 
+class TeachersFigure(Figure):
+    """The same kind of student of several teachers, side by side."""
+
+    teachers: Some[Name]
+    recipe: Name
+    partition: Method = "maxcut"
+    k: PositiveInt = 3
+
+
+class RecipesFigure(Figure):
+    """Students of one teacher that differ in how they were trained."""
+
+    teacher: Name
+    recipes: Some[Name]
+    partition: Method = "maxcut"
+    k: PositiveInt = 3
+
+
 class FiguresConfig(Section):
-    """One entry per figure; every entry may be left out."""
+    """One entry per figure or printed table.
+
+    Those with `None` are drawn where the experiment describes them, the others always.
+    """
 
     similarity_matrices: MatrixFigure = MatrixFigure()
     maxcut_partitions: MatrixFigure = MatrixFigure()
@@ -51,6 +72,21 @@ class FiguresConfig(Section):
     fidelity_by_k: FidelityFigure = FidelityFigure(row_height_in=2.8)
     layer_swaps: Figure = Figure()
     training_curves: CurvesFigure = CurvesFigure(row_height_in=1.7)
+    stochastic_depth: TeachersFigure | None = Field(
+        default=None, description="trained teachers that differ in their stochastic_depth"
+    )
+    overfitting: TeachersFigure | None = Field(
+        default=None, description="one teacher along its training: itself and its checkpoints"
+    )
+    training_paradigms: RecipesFigure | None = Field(
+        default=None, description="output distillation, teacher forcing, autoregression"
+    )
+    table_ablations: RecipesFigure | None = Field(
+        default=None, description="recipes in order, each with one thing more than the one before"
+    )
+    saturation: FidelityFigure | None = Field(
+        default=None, description="from one block to as many as there are: does it saturate?"
+    )
     palette: Literal["colorblind", "tab10", "Set2", "Dark2", "Paired", "petroff10"] = Field(
         default="colorblind",
         description="a matplotlib colour sequence, or colorblind: seaborn's of that name",

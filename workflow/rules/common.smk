@@ -38,15 +38,33 @@ except ConfigError as error:
 
 RESULTS = f"results/{experiment.experiment}"
 TEACHERS = list(experiment.teachers)
-FIGURES = [
+# What a target is drawn from, where an experiment may do without it.
+OPTIONAL = {
+    name: getattr(experiment.figures, name)
+    for name in (
+        "stochastic_depth",
+        "training_paradigms",
+        "overfitting",
+        "saturation",
+        "table_ablations",
+    )
+}
+
+
+def covered(*targets):
+    """Those of these targets that the experiment describes."""
+    return [target for target in targets if OPTIONAL.get(target, True)]
+
+
+FIGURES = covered(
     "similarity_matrices",
     "maxcut_partitions",
     "partition_comparison",
     "fidelity_by_k",
     "layer_swaps",
     "training_curves",
-]
-PRINTED = ["table_partitions", "table_probes"]  # tables with a page and a caption
+)
+PRINTED = covered("table_partitions", "table_probes")  # tables with a page and a caption
 TABLES = ["teachers", "fidelity", "layers", *PRINTED]
 # With `auto` a GPU that is there will be used, and must not be used by two jobs at once.
 GPU = int(
