@@ -135,6 +135,7 @@ def _compare(title: str, k: int, some: pd.DataFrame) -> dict[str, Any] | None:
         "k": k,
         "maxcut": found["recovered"][0],
         "random": found["recovered"][1],
+        "distinct": random["segments"].nunique(),  # draws of a few layers repeat themselves
         "sigmas": sigmas(found["recovered"][0].mean, found["recovered"][1]),
         "sigmas_r2": sigmas(found["r2_mean"][0].mean, found["r2_mean"][1]),
     }

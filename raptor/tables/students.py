@@ -41,9 +41,9 @@ def _students_of(study: Study, students: Sequence[Path], columns: str) -> pd.Dat
 
 
 def partition_comparison(*, students: Sequence[Path], study: Study, output: Path) -> None:
-    """One row per student of the study: what it keeps, by partition and k."""
-    table = _students_of(study, students, COMPARED)
-    table = table[[*STUDENT, *COMPARED.split()]]
+    """One row per student of the study: its `segments` and what it keeps, by partition and k."""
+    table = _students_of(study, students, f"segments {COMPARED}")
+    table = table[[*STUDENT, "segments", *COMPARED.split()]]
     write_table(table.sort_values(STUDENT, kind="stable"), output)
 
 

@@ -226,6 +226,7 @@ def compared(maxcut: float) -> pd.DataFrame:
     rows = [("random", seed, value) for seed, value in enumerate(random)]
     rows += [("maxcut", seed, maxcut) for seed in range(3)]
     table = pd.DataFrame(rows, columns=["partition", "seed", "recovered"])
+    table["segments"] = ["1-2 3-4", "1-1 2-4", "1-2 3-4", *["1-3 4-4"] * 3]
     return table.assign(teacher="vit", recipe="r", k=2, r2_mean=table["recovered"], n_test=100)
 
 
@@ -241,6 +242,7 @@ def test_partitions_are_judged_by_the_numbers(maxcut, sigma, expected, tmp_path)
     text = says("partition_comparison", compared(maxcut), tmp_path)
     assert expected in text
     assert sigma in text
+    assert "(n = 3, 2 distinct partitions)" in text
 
 
 def test_agreement_at_one_k_only_is_said(tmp_path):
