@@ -112,7 +112,7 @@ def _finish(axes: Axes, group: pd.DataFrame) -> None:
     k_ticks(axes, ks)
     axes.set_xlim(min(ks) - 0.4, max(ks) + 0.4)
     grid_lines(axes)
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.27), ncols=2, borderaxespad=0)
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.22), ncols=2, borderaxespad=0)
 
 
 def numbers(table: pd.DataFrame) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def layer_ticks(depth: int, most: int = 12) -> np.ndarray:
 
 def k_ticks(axes: Axes, ks: Sequence[int]) -> None:
     axes.set_xticks(list(ks), [f"{k:.0f}" for k in ks])
-    axes.set_xlabel("number of blocks k")
+    axes.set_xlabel("number of blocks k", labelpad=1)
 
 
 def grid_lines(axes: Axes) -> None:
