@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 COLUMNS = ["name", "ours", "reference", "ratio", "n", "spread"]
-MODULES = ["partition", "store", "training_step", "phase_mean"]
+MODULES = ["partition", "store", "memory", "training_step", "phase_mean"]
 
 
 def main(names: list[str]) -> None:
