@@ -19,7 +19,7 @@ from synthetic_study import Study, tabulate
 
 from raptor import figures
 from raptor.captions import render
-from raptor.config.figures import FiguresConfig
+from raptor.config.figures import FidelityFigure, FiguresConfig, RecipesFigure, TeachersFigure
 from raptor.errors import RaptorError
 from raptor.figures.style import COLORBLIND, style
 from raptor.figures.training_curves import last_change
@@ -33,8 +33,19 @@ FIGURES = [
     "fidelity_by_k",
     "layer_swaps",
     "training_curves",
+    "stochastic_depth",
+    "overfitting",
+    "training_paradigms",
+    "saturation",
 ]
-PRINTED = ["table_partitions", "table_probes"]
+PRINTED = ["table_partitions", "table_probes", "table_ablations"]
+# Of the figures that are drawn only where an experiment describes them.
+OPTIONAL = {
+    "stochastic_depth": TeachersFigure(teachers=["vit"], recipe="start"),
+    "overfitting": TeachersFigure(teachers=["vit"], recipe="start"),
+    "training_paradigms": RecipesFigure(teacher="vit", recipes=["forcing"]),
+    "saturation": FidelityFigure(),
+}
 
 
 def template(target: str) -> Path:
@@ -42,7 +53,8 @@ def template(target: str) -> Path:
 
 
 def settings(target: str) -> dict:
-    return getattr(FiguresConfig(), target).model_dump() | {"dpi": 50}
+    section = OPTIONAL.get(target) or getattr(FiguresConfig(), target)
+    return section.model_dump() | {"dpi": 50}
 
 
 def drawn(study: Study, target: str, folder: Path) -> dict[str, Path]:
