@@ -87,16 +87,22 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
         "best": best,
         "last": last,
         "overfits": last["loss"]["val"] > best["loss"]["val"],
-        "n_train": int(table.loc[table["split"] == "train", "n"].max()),
+        "n_train": _images(table, _teachers(table)[-1]),
         "r2_change": last["r2"].mean - best["r2"].mean,
         "r2_falls": last["r2"].mean < best["r2"].mean,
         "r2_sigmas": sigmas_between(best["r2"], last["r2"]),
+        "clear": sigmas_between(best["r2"], last["r2"]) < -1,
         "similarity_change": last["similarity"]["value"] - best["similarity"]["value"],
         "contrast_change": last["contrast"]["value"] - best["contrast"]["value"],
         "untrained": first["epoch"] == 0,
         "easy_untrained": all(first["r2"].mean > one["r2"].mean for one in every[1:]),
         "below_baseline": [one["epoch"] for one in every if one["r2"].mean <= one["baseline"]],
     }
+
+
+def _images(table: pd.DataFrame, teacher: str) -> int:
+    """How many a teacher was trained on."""
+    return int(table.loc[(table["teacher"] == teacher) & (table["split"] == "train"), "n"].iloc[0])
 
 
 def _of_splits(table: pd.DataFrame, teacher: str) -> dict[str, dict[str, float]]:

@@ -28,6 +28,7 @@ from raptor.figures.vocabulary import TOKENS, label, spans
 from raptor.tables.summary import summarise_by
 
 LARGEST_PANEL_IN, BAR_IN, TITLE_IN = 1.7, 0.9, 0.6
+PAD_IN = 0.08  # around each panel
 CMAP = "viridis"
 MARKERS = "osD^vP*"
 
@@ -39,6 +40,7 @@ def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
     side = min((settings["width_in"] - BAR_IN) / len(teachers), LARGEST_PANEL_IN)
     heights = [side + TITLE_IN, settings["row_height_in"], settings["row_height_in"]]
     figure = plt.figure(figsize=(settings["width_in"], sum(heights)))
+    figure.get_layout_engine().set(w_pad=PAD_IN, h_pad=PAD_IN)
     top, middle, bottom = figure.subfigures(3, 1, height_ratios=heights)
     _matrices(top, table, teachers)
     cls, patches, accuracy = middle.subplots(1, 3)
@@ -161,6 +163,8 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
         "r2_change": high["r2"].mean - low["r2"].mean,
         "r2_rises": high["r2"].mean > low["r2"].mean,
         "r2_sigmas": sigmas_between(low["r2"], high["r2"]),
+        "clear": high["similarity"]["low"] > low["similarity"]["high"]
+        and sigmas_between(low["r2"], high["r2"]) > 1,
         "steady": {
             "similarity": all(_change(a, b, "similarity") > 0 for a, b in pairwise(trained)),
             "r2": all(b["r2"].mean > a["r2"].mean for a, b in pairwise(trained)),
