@@ -18,7 +18,7 @@ from raptor.figures.along_teachers import (
     sigmas_between,
     similarity_panel,
 )
-from raptor.figures.panels import grid_lines, lettered
+from raptor.figures.panels import grid_lines, lettered, logarithmic
 
 SPLITS = {"train": ("C3", "o", "-"), "val": ("C0", "s", "--"), "test": ("C2", "^", ":")}
 
@@ -30,7 +30,7 @@ def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
         2, 3, figsize=(settings["width_in"], 2 * settings["row_height_in"])
     )
     _of_teacher(loss, table, "loss", ("train", "val"))
-    loss.set_yscale("log")
+    logarithmic(loss)
     loss.set_ylabel("cross-entropy of the teacher")
     _of_teacher(accuracy, table, "accuracy", ("train", "val", "test"))
     accuracy.set_ylabel("accuracy of the teacher, %")

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullLocator
 
 from raptor.figures.vocabulary import METHODS, label, term
 
 # In the order in which they are labelled where there is room.
-R2_TICKS = [0.9, 0, 0.99, 0.999, -9, -99, -999, 0.5, 0.95, 0.8, 0.98, 0.995, -1, 0.7, -0.5]
+R2_TICKS = [0.9, 0, 0.99, 0.999, 0.9999, -9, -99, -999, 0.5, 0.95, 0.8, 0.98, 0.995, 0.998, 0.9995]
+R2_TICKS += [0.9998, -1, 0.7, -0.5]
 MOST_TICKS = 8
-HIGHEST_R2 = 0.9999  # the scale ends here: 1 is infinitely far
+HIGHEST_R2 = 0.99999  # the scale ends here: 1 is infinitely far
 
 
 def groups(table: pd.DataFrame, keys: Sequence[str]) -> list[tuple[str, pd.DataFrame]]:
@@ -46,6 +48,14 @@ def k_ticks(axes: Axes, ks: Sequence[int]) -> None:
 
 def grid_lines(axes: Axes) -> None:
     axes.grid(visible=True, axis="y")
+
+
+def logarithmic(axes: Axes) -> None:
+    """A logarithmic y axis with plain numbers."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def open_towards_one(axes: Axes) -> None:

@@ -48,7 +48,7 @@ def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
         _by_layer(axes, table, tokens, teachers)
     lettered(cls, "B", "R² by layer: cls")
     patches.set_title("patches")
-    cls.legend(loc="upper left", bbox_to_anchor=(0, -0.3), ncols=4, borderaxespad=0)
+    cls.legend(loc="upper left", bbox_to_anchor=(0, -0.3), ncols=2, borderaxespad=0)
     accuracy_panel(accuracy, table, places, apart)
     lettered(accuracy, "C", "accuracy")
     fidelity, similarity, contrast = bottom.subplots(1, 3)

@@ -10,9 +10,8 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator
 
-from raptor.figures.panels import grid_lines, layer_ticks, lettered, open_towards_one
+from raptor.figures.panels import grid_lines, layer_ticks, lettered, logarithmic, open_towards_one
 from raptor.figures.vocabulary import BASELINES, PARADIGMS, label, ordered, spans, term
 from raptor.tables.summary import Summary, summarise, summarise_by
 
@@ -37,10 +36,7 @@ def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
         for boundary in _boundaries(rows):
             axes.axvline(boundary, color="0.8", linewidth=0.8, zorder=0)
         grid_lines(axes)
-    error.set_yscale("log")
-    error.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    error.yaxis.set_major_formatter("{x:g}")
-    error.yaxis.set_minor_locator(NullLocator())
+    logarithmic(error)
     error.set_ylabel("relative error ε / ‖a‖")
     trivial = table[table["part"] == "baseline"]
     for name in ordered(BASELINES, trivial["metric"]):

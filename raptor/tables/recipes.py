@@ -56,7 +56,7 @@ def _row(some: pd.DataFrame, added: str, before: Sequence[dict[str, object]]) ->
     if before:
         row["change"] = found.mean - before[0]["accuracy"]
         row["change_sd"] = float(np.hypot(found.sd, before[0]["accuracy_sd"]))
-        row["paper_change"] = row["paper_top1"] - before[0]["paper_top1"]
+        row |= _paper_change(added, before[0]["added"])
     return row
 
 
@@ -65,9 +65,9 @@ def _probe_row(some: pd.DataFrame, before: dict[str, object]) -> dict[str, objec
     change = summarise(some["accuracy"] - some["accuracy_head"])  # student by student
     own = {"added": "probe", "head": "probe", "accuracy_teacher": some["accuracy_teacher"].iloc[0]}
     row = _described(some, summarise(some["accuracy"])) | own
-    # The paper fine-tunes the probe of its whole recipe alone.
+    # The paper has this row for its whole recipe, not for another start.
     row |= _paper("probe" if before["added"] != "phase_mean" else "phase_mean")
-    row["paper_change"] = row["paper_top1"] - before["paper_top1"]
+    row |= _paper_change("probe", before["added"])
     return row | {"change": change.mean, "change_sd": change.sd}
 
 
@@ -82,6 +82,14 @@ def _described(some: pd.DataFrame, accuracy: Summary) -> dict[str, object]:
 
 def _paper(added: str) -> dict[str, float]:
     return {"paper_top1": published.ABLATIONS.get(added, np.nan)}
+
+
+def _paper_change(added: str, before: str) -> dict[str, float]:
+    """From the row before it in the paper; NaN where that is not the row before it here."""
+    names = list(published.ABLATIONS)
+    if before not in names or names.index(added) != names.index(before) + 1:
+        return {"paper_change": np.nan}
+    return {"paper_change": published.ABLATIONS[added] - published.ABLATIONS[before]}
 
 
 def training_paradigms(
