@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from raptor.config.experiment import Experiment
@@ -46,14 +46,38 @@ def study_students(
     return {key: list(group) for key, group in found.items()}
 
 
+def students_like(
+    config: Experiment, teachers: Iterable[str], recipes: Iterable[str], partition: str, k: int
+) -> dict[tuple[str, str], list[Student]]:
+    """(teacher, recipe) -> the students of any grid with this partition and k, of every seed."""
+    trained = study_students(config, config.students)
+    return {
+        (teacher, recipe): [
+            student
+            for student in trained.get((teacher, recipe), [])
+            if (student.method, student.k) == (partition, k)
+        ]
+        for teacher in teachers
+        for recipe in recipes
+    }
+
+
 def student_jobs(config: Experiment, studies: Iterable[str] | None = None) -> list[StudentJob]:
-    """All jobs of the experiment, or those with a student of one of these studies (grids).
+    """All jobs of the experiment, or those with a student of one of these studies (grids)."""
+    return jobs_with(
+        config, study_students(config, config.students if studies is None else studies)
+    )
+
+
+def jobs_with(
+    config: Experiment, wanted: Mapping[tuple[str, str], Iterable[Student]]
+) -> list[StudentJob]:
+    """The jobs with one of the students `wanted`, by (teacher, recipe).
 
     The students of a teacher and recipe, from all grids, are cut into parts of `students_per_job`
     (the smallest of those grids). A student that is trained already is kept, in whichever part it
     comes to stand: changing a grid costs no more than the students it adds.
     """
-    wanted = study_students(config, config.students if studies is None else studies)
     jobs = []
     for (teacher, recipe), students in study_students(config, config.students).items():
         size = min(

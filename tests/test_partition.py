@@ -467,6 +467,30 @@ def test_mean_squared_difference_is_already_a_distance(tmp_path):
     assert (resamples == drawn).all()
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_one_block_is_every_layer_and_cuts_nothing(method, tmp_path):
+    matrix = np.abs(np.subtract.outer(np.arange(5.0), np.arange(5.0)))
+    for min_size in (1, 2, 5):
+        found = partition(matrix, 1, method=method, min_size=min_size)
+        assert (found.segments, found.labels) == (((1, 5),), (1,) * 5)
+        assert (found.cut_weight, found.cut_fraction, found.k) == (0.0, 0.0, 1)
+    np.savez(tmp_path / "vit.npz", cosine=1 - matrix, cosine_bootstrap=(1 - matrix)[None])
+    write_partitions(
+        matrices=tmp_path / "vit.npz",
+        config=PartitionConfig(methods=[method], k=[1], min_size=1, random_seeds=3, epsilon=[0.1]),
+        teacher="vit",
+        outputs={(method, 1): tmp_path / "cut.csv"},
+        stability=tmp_path / "stability.csv",
+        epsilon=tmp_path / "epsilon.csv",
+        seed=0,
+    )
+    assert read_partition(tmp_path / "cut.csv", 2).segments == ((1, 5),)
+    stable = pd.read_csv(tmp_path / "stability.csv")
+    assert stable[["chosen", "frequency", "exact_share"]].drop_duplicates().to_numpy().tolist() == [
+        [0, 0, 1]
+    ]
+
+
 def test_methods_are_those_of_the_configuration():
     assert get_args(Method) == METHODS
 

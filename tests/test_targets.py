@@ -6,7 +6,13 @@ import yaml
 
 from raptor.config.load import load
 from raptor.student import Student
-from raptor.targets import partitioned_teachers, student_jobs, study_students
+from raptor.targets import (
+    jobs_with,
+    partitioned_teachers,
+    student_jobs,
+    students_like,
+    study_students,
+)
 
 RAW = yaml.safe_load((Path(__file__).parents[1] / "config/laptop.yaml").read_text())
 
@@ -18,6 +24,17 @@ def config(**grids):
         for f in ("fidelity_by_k", "partition_comparison", "training_curves")
     }
     return load(RAW | {"students": {n: base | g for n, g in grids.items()}, "figures": figures})
+
+
+def test_students_alike_are_found_in_every_grid():
+    found = config(
+        a={"k": [2, 3], "students_per_job": 4}, b={"k": [3], "seeds": 5, "partitions": ["maxcut"]}
+    )
+    alike = students_like(found, ["vit"], ["phase_mean", "paper"], "maxcut", 3)
+    assert alike["vit", "phase_mean"] == [Student("maxcut", 3, seed) for seed in range(5)]
+    assert alike["vit", "paper"] == []
+    # Parts of 3: k = 2; k = 3, seeds 0 to 2; k = 3, seeds 3 and 4.
+    assert [job.part for job in jobs_with(found, alike)] == [2, 3]
 
 
 def test_a_grid_is_every_combination():

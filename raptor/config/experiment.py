@@ -13,6 +13,7 @@ from raptor.config.analysis import (
     SimilarityConfig,
     SwapsConfig,
 )
+from raptor.config.comparisons import comparison_faults
 from raptor.config.data import DataConfig
 from raptor.config.fields import Name, NonNegativeInt, Section
 from raptor.config.figures import FiguresConfig
@@ -213,14 +214,39 @@ def _batch_faults(config: Experiment, recipe: str) -> list[str]:
 
 
 def _figure_faults(config: Experiment) -> list[str]:
-    faults = []
-    for figure in ("fidelity_by_k", "partition_comparison", "training_curves"):
-        studies = getattr(config.figures, figure).studies
-        faults += _unknown(f"figures.{figure}.studies", studies, config.students)
-    reference = config.figures.fidelity_by_k.reference
-    if reference is not None:
-        faults += _unknown("figures.fidelity_by_k.reference", [reference], config.teachers)
-    return faults
+    faults, figures = [], config.figures
+    for name in ("similarity_matrices", "maxcut_partitions"):
+        shown = getattr(figures, name).teachers or []
+        faults += _unknown(f"figures.{name}.teachers", shown, config.teachers)
+    if not faults:
+        cut = figures.maxcut_partitions.teachers or []
+        where = "figures.maxcut_partitions.teachers"
+        faults += _cut_faults(config, where, cut, max(config.partition.k))
+    ks = figures.maxcut_partitions.k or []
+    faults += _unknown("figures.maxcut_partitions.k", ks, config.partition.k, "partition.k")
+    for name in ("fidelity_by_k", "partition_comparison", "training_curves", "saturation"):
+        figure = getattr(figures, name)
+        if figure is not None:
+            where = f"figures.{name}"
+            faults += _unknown(f"{where}.studies", figure.studies, config.students)
+    for name in ("fidelity_by_k", "saturation"):
+        figure = getattr(figures, name)
+        if figure is not None and figure.reference is not None:
+            where = f"figures.{name}.reference"
+            faults += _unknown(where, [figure.reference], config.teachers)
+    for name in ("stochastic_depth", "overfitting"):
+        figure = getattr(figures, name)
+        if figure is not None:
+            where = f"figures.{name}"
+            faults += _unknown(f"{where}.teachers", figure.teachers, config.teachers)
+            faults += _unknown(f"{where}.recipe", [figure.recipe], config.recipes)
+    for name in ("training_paradigms", "table_ablations"):
+        figure = getattr(figures, name)
+        if figure is not None:
+            where = f"figures.{name}"
+            faults += _unknown(f"{where}.teacher", [figure.teacher], config.teachers)
+            faults += _unknown(f"{where}.recipes", figure.recipes, config.recipes)
+    return faults or comparison_faults(config)  # which needs names that are known
 
 
 def _unknown(where: str, values, known, source: str = "") -> list[str]:

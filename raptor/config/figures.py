@@ -23,6 +23,13 @@ class MatrixFigure(Picture):
         default="viridis", description="a matplotlib colour map"
     )
     annotate: bool = Field(default=False, description="write each entry into its cell")
+    teachers: Some[Name] | None = Field(default=None, description="those drawn; all, if left out")
+
+
+class CutsFigure(MatrixFigure):
+    """Also says which partitions are printed in `table_partitions`."""
+
+    k: Some[PositiveInt] | None = Field(default=None, description="as drawn; all, if left out")
 
 
 class Figure(Picture):
@@ -67,7 +74,7 @@ class FiguresConfig(Section):
     """
 
     similarity_matrices: MatrixFigure = MatrixFigure()
-    maxcut_partitions: MatrixFigure = MatrixFigure()
+    maxcut_partitions: CutsFigure = CutsFigure()
     partition_comparison: PartitionFigure = PartitionFigure(row_height_in=2.8)
     fidelity_by_k: FidelityFigure = FidelityFigure(row_height_in=2.8)
     layer_swaps: Figure = Figure()

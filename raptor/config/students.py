@@ -69,6 +69,20 @@ class Stage1(Stage):
     weighted_layers: Literal["all", "last_segment"] = "last_segment"
 
 
+class Stage2(Stage):
+    """All blocks in closed loop from a_0 (paper §Method 5).
+
+    `target: output` lets the error of layer L count alone: output distillation, the control that
+    may reach the teacher's output by another way (paper Fig. 10).
+    """
+
+    target: Literal["states", "output"] = "states"
+
+
+Ingredient = Literal["autoregressive", "depth_scaling", "token_weights", "stage2"]
+Paradigm = Literal["output", "teacher_forcing", "autoregressive"]
+
+
 class Recipe(Section):
     """How a Raptor is built and trained."""
 
@@ -78,7 +92,7 @@ class Recipe(Section):
     layer_scale: PositiveReal = 1e-5  # of the swiglu block
     loss_scale: Literal["none", "layer_mean_square"] = "none"
     stage1: Stage1 | None = None
-    stage2: Stage | None = None
+    stage2: Stage2 | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
@@ -87,6 +101,27 @@ class Recipe(Section):
         if self.stage1 is None and self.stage2 is None:
             raise ValueError("a recipe needs stage1, stage2 or both")
         return self
+
+    @property
+    def ingredients(self) -> list[Ingredient]:
+        """What it has beside teacher forcing, in the order of the paper's Table 1."""
+        stages = [stage for stage in (self.stage1, self.stage2) if stage is not None]
+        has = {
+            "autoregressive": self.paradigm != "teacher_forcing",
+            "depth_scaling": self.depth_scaling,
+            "token_weights": any(stage.token_weights is not None for stage in stages),
+            "stage2": self.stage2 is not None,
+        }
+        return [name for name, present in has.items() if present]
+
+    @property
+    def paradigm(self) -> Paradigm:
+        """What its last stage learns from: only a_L, or all states, the teacher's or its own."""
+        if self.stage2 is not None:
+            return "output" if self.stage2.target == "output" else "autoregressive"
+        forcing = self.stage1.teacher_forcing
+        always = forcing.end == 1 and (forcing.start == 1 or forcing.anneal == 0)
+        return "teacher_forcing" if always else "autoregressive"
 
 
 class StudentGrid(Section):

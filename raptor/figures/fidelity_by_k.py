@@ -11,7 +11,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from raptor.figures.panels import grid_lines, groups, k_ticks
+from raptor.figures.panels import grid_lines, groups, k_ticks, open_towards_one
 from raptor.figures.vocabulary import BASELINES, TOKENS, label, ordered, term
 from raptor.tables import published
 from raptor.tables.summary import summarise, summarise_by
@@ -22,8 +22,6 @@ PROBES = {
     "recovered_head": ("teacher's own head", "C1", "s", "--"),
 }
 R2 = {"r2_mean": "all", "r2_cls": "cls", "r2_registers": "registers", "r2_patch": "patches"}
-R2_TICKS = [-1, -0.5, 0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999]
-HIGHEST_R2 = 0.9999  # the scale ends here: 1 is infinitely far
 MARKERS = {"all": "o", "cls": "^", "registers": "s", "patches": "v"}
 
 
@@ -38,8 +36,8 @@ def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
     )
     for (title, group), (left, right) in zip(rows, grid, strict=True):
         beside = table[table["teacher"] == group["teacher"].iloc[0]]
-        _accuracy(left, group, beside[beside["part"] == "reference"])
-        _r2(right, group, beside[beside["part"] == "baseline"])
+        accuracy_panel(left, group, beside[beside["part"] == "reference"])
+        r2_panel(right, group, beside[beside["part"] == "baseline"])
         left.set_title(title)
     return figure
 
@@ -61,7 +59,8 @@ def _points(
         )
 
 
-def _accuracy(axes: Axes, group: pd.DataFrame, reference: pd.DataFrame) -> None:
+def accuracy_panel(axes: Axes, group: pd.DataFrame, reference: pd.DataFrame) -> None:
+    """Accuracy kept by the students of `group`, by k, beside a smaller teacher's."""
     for rank, (metric, (name, colour, marker, line)) in enumerate(PROBES.items()):
         look = {"color": colour, "marker": marker, "linestyle": line, "label": name}
         _points(axes, group, metric, 100, 0.08 * (rank - 0.5), **look)
@@ -73,7 +72,8 @@ def _accuracy(axes: Axes, group: pd.DataFrame, reference: pd.DataFrame) -> None:
     _finish(axes, group)
 
 
-def _r2(axes: Axes, group: pd.DataFrame, baselines: pd.DataFrame) -> None:
+def r2_panel(axes: Axes, group: pd.DataFrame, baselines: pd.DataFrame) -> None:
+    """R² of the students of `group`, by k and token type, beside trivial predictions."""
     for rank, (metric, tokens) in enumerate(R2.items()):
         look = {"color": TOKENS[tokens].colour, "marker": MARKERS[tokens], "label": tokens}
         look["label"] = TOKENS[tokens].label
@@ -89,22 +89,8 @@ def _r2(axes: Axes, group: pd.DataFrame, baselines: pd.DataFrame) -> None:
         else:
             axes.plot([], [], " ", label=f"{text}: R² = {values[name]:.2g}".replace("-", "−"))
     axes.set_ylabel("R², mean over layers")
-    _open_towards_one(axes)
+    open_towards_one(axes)
     _finish(axes, group)
-
-
-def _open_towards_one(axes: Axes) -> None:
-    """A scale on which 0.9, 0.99 and 0.999 are equally far apart, labelled in R²."""
-
-    def spread(r2: np.ndarray) -> np.ndarray:
-        return -np.log10(np.maximum(1 - np.asarray(r2), 1 - HIGHEST_R2))
-
-    axes.set_yscale("function", functions=(spread, lambda y: 1 - 10.0**-y))
-    low, high = axes.get_ylim()
-    ticks = [tick for tick in R2_TICKS if low <= tick <= high]
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_yticks([], minor=True)
-    axes.set_ylim(min(low, 1), min(high, HIGHEST_R2))
 
 
 def _finish(axes: Axes, group: pd.DataFrame) -> None:

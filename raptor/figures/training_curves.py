@@ -11,9 +11,8 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator
 
-from raptor.figures.panels import grid_lines, groups
+from raptor.figures.panels import grid_lines, groups, logarithmic
 from raptor.figures.vocabulary import label
 from raptor.tables import published
 from raptor.tables.summary import summarise, summarise_by
@@ -91,10 +90,7 @@ def _panel(axes: Axes, some: pd.DataFrame, metric: str, colours: dict[int, Any])
             low = low.clip(lower=found["mean"] / 10)  # a band to below 0 has no place on a log axis
         axes.fill_between(found["step"], low, high, color=colour, alpha=0.2, linewidth=0)
     if metric == "loss":
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_locator(NullLocator())
+        logarithmic(axes)
     elif metric == "r2" and len(some):
         axes.set_ylim(max(LOWEST_R2, some["value"].min() - 0.02), 1.01)
     else:

@@ -41,6 +41,20 @@ BASELINES = {
     "layer_mean": Term("mean per layer", "0.45"),
     "identity": Term("identity", "0.65"),
 }
+PARADIGMS = {
+    "output": Term("output distillation", "C1"),
+    "teacher_forcing": Term("teacher forcing", "C4"),
+    "autoregressive": Term("autoregression", "C0"),
+}
+ADDED = {  # what one recipe has that the one before lacks (paper Table 1)
+    "teacher_forcing": Term("teacher forcing only"),
+    "autoregressive": Term("+ autoregressive (annealed)"),
+    "depth_scaling": Term("+ depth scaling"),
+    "token_weights": Term("+ cls weighting"),
+    "stage2": Term("+ stage 2"),
+    "probe": Term("+ fine-tuned probe"),
+    "phase_mean": Term("start from the mean of each phase"),
+}
 
 
 def label(name: str) -> str:

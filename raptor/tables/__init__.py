@@ -2,9 +2,12 @@
 
 from raptor.tables.gather import fidelity, layers, teachers
 from raptor.tables.phases import maxcut_partitions, similarity_matrices, table_partitions
+from raptor.tables.recipes import table_ablations, training_paradigms
+from raptor.tables.side_by_side import overfitting, stochastic_depth
 from raptor.tables.students import (
     fidelity_by_k,
     partition_comparison,
+    saturation,
     table_probes,
     training_curves,
 )
@@ -16,10 +19,15 @@ __all__ = [
     "layer_swaps",
     "layers",
     "maxcut_partitions",
+    "overfitting",
     "partition_comparison",
+    "saturation",
     "similarity_matrices",
+    "stochastic_depth",
+    "table_ablations",
     "table_partitions",
     "table_probes",
     "teachers",
     "training_curves",
+    "training_paradigms",
 ]

@@ -23,6 +23,10 @@ TEXT = dict.fromkeys(
         "part",
         "kind",
         "segments",
+        "split",
+        "added",
+        "head",
+        "paradigm",
     ],
     str,
 )

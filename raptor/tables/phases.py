@@ -46,7 +46,7 @@ def similarity_matrices(
         {
             "teacher": teacher,
             "measure": measure,
-            **_contrast(entries, measure, cuts.get(teacher), bootstraps.get(teacher)),
+            **contrast(entries, measure, cuts.get(teacher), bootstraps.get(teacher)),
         }
         for (teacher, measure), entries in table.groupby(["teacher", "measure"], sort=False)
     ]
@@ -55,10 +55,13 @@ def similarity_matrices(
     write_table(table.convert_dtypes(), output)
 
 
-def _contrast(
+def contrast(
     entries: pd.DataFrame, measure: str, cut: pd.Series | None, bootstrap: Path | None
 ) -> dict[str, object]:
-    """Block contrast of one matrix under one partition, and its interval."""
+    """`contrast` of one matrix under one partition, and its interval `contrast_low, contrast_high`.
+
+    NaN without a partition, and where it has no pair of layers inside a phase, or none across.
+    """
     labels = [] if cut is None else json.loads(cut["labels"])
     if len(set(labels)) in (0, 1, len(labels)):  # no pair of layers inside, or none across
         return {"contrast": np.nan, "contrast_low": np.nan, "contrast_high": np.nan}
@@ -95,7 +98,8 @@ def maxcut_partitions(
     `part` says what a row is: `matrix` (`layer_a, layer_b, value`: distance under `measure`; `n`
     images), `segment` (`method, k, first, last, cut_fraction`), `boundary` (`method, k, boundary,
     chosen, frequency, exact_share`; `n` resamples), `epsilon` (`epsilon, k` reached by `maxcut`).
-    Partitions of other methods than the two Max-Cut ones are left out.
+    Partitions of other methods than the two Max-Cut ones are left out, and the stability of those
+    that are not in `partitions`.
     """
     entries = read_tables(similarity, SIMILARITY)
     entries = entries[entries["measure"] == measure]
@@ -106,10 +110,11 @@ def maxcut_partitions(
     cuts = read_tables(partitions, PARTITION)
     cuts = _first_seed(cuts[cuts["method"].isin(OPTIMISED)])
     boundaries = read_tables(stability, STABILITY).rename(columns={"n_resamples": "n"})
+    boundaries = boundaries[boundaries["k"].isin(cuts["k"])]
     stops = [table for table in (read_table(path, EPSILON) for path in epsilon) if len(table)]
     parts = {
         "matrix": matrix,
-        "segment": _segment_rows(cuts),
+        "segment": segment_rows(cuts),
         "boundary": boundaries,
         **({"epsilon": pd.concat(stops)} if stops else {}),
     }
@@ -139,7 +144,8 @@ def _first_seed(cuts: pd.DataFrame) -> pd.DataFrame:
     return cuts.sort_values("seed", kind="stable").drop_duplicates(["teacher", "method", "k"])
 
 
-def _segment_rows(cuts: pd.DataFrame) -> pd.DataFrame:
+def segment_rows(cuts: pd.DataFrame) -> pd.DataFrame:
+    """A row `teacher, method, k, first, last, cut_fraction` for each segment of each partition."""
     columns = ["teacher", "method", "k", "first", "last", "cut_fraction"]
     rows = [
         (cut.teacher, cut.method, cut.k, *map(int, segment.split("-")), cut.cut_fraction)

@@ -1,4 +1,4 @@
-"""Raptors side by side: the tables behind Figs 3 and 5, the training curves and Table 2."""
+"""Raptors by k and partition: behind Figs 3 and 5, the training curves and Table 2."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HISTORY = "stage step metric layer tokens value"
 Study = Sequence[Sequence[Any]]  # the STUDENT columns of each student that a figure is about
 
 
-def _students_of(study: Study, students: Sequence[Path], columns: str) -> pd.DataFrame:
+def students_of(study: Study, students: Sequence[Path], columns: str) -> pd.DataFrame:
     """The rows of `students` that are in `study`; RaptorError where one is missing."""
     table = read_tables(students, " ".join([*STUDENT, columns]))
     wanted = pd.DataFrame(study, columns=STUDENT)
@@ -42,7 +42,7 @@ def _students_of(study: Study, students: Sequence[Path], columns: str) -> pd.Dat
 
 def partition_comparison(*, students: Sequence[Path], study: Study, output: Path) -> None:
     """One row per student of the study: its `segments` and what it keeps, by partition and k."""
-    table = _students_of(study, students, f"segments {COMPARED}")
+    table = students_of(study, students, f"segments {COMPARED}")
     table = table[[*STUDENT, "segments", *COMPARED.split()]]
     write_table(table.sort_values(STUDENT, kind="stable"), output)
 
@@ -61,10 +61,45 @@ def fidelity_by_k(
     named in `partition`; mean over layers) or `reference` (accuracy of a smaller teacher, named
     in `partition`, as a share of this teacher's). `probes` holds the probe of each teacher.
     """
-    table = _students_of(study, students, " ".join([*METRICS, "n_test"]))
-    long = table.melt([*STUDENT, "n_test"], METRICS, "metric", "value").assign(part="student")
-    own = read_tables(probes, " ".join(["teacher accuracy accuracy_head n_test", *BASELINES]))
-    own = own[own["teacher"].isin(table["teacher"])]
+    table = students_of(study, students, " ".join([*METRICS, "n_test"]))
+    own = _probes_of(table, probes)
+    _write_fidelity(table, METRICS, own, reference, output)
+
+
+def saturation(
+    *,
+    students: Sequence[Path],
+    study: Study,
+    probes: Sequence[Path],
+    reference: Path | None,
+    output: Path,
+) -> None:
+    """The table of `fidelity_by_k` with one metric more for each student.
+
+    `parameters`: those of its blocks, as a share of those of the teacher's blocks.
+    """
+    table = students_of(study, students, " ".join([*METRICS, "n_test", "parameters"]))
+    own = _probes_of(table, probes, "blocks_parameters")
+    whole = own.set_index("teacher")["blocks_parameters"]
+    table["parameters"] = table["parameters"] / table["teacher"].map(whole)
+    _write_fidelity(table, [*METRICS, "parameters"], own, reference, output)
+
+
+def _probes_of(students: pd.DataFrame, probes: Sequence[Path], columns: str = "") -> pd.DataFrame:
+    """The probes of the teachers of these students."""
+    needed = ["teacher accuracy accuracy_head n_test", *BASELINES, columns]
+    own = read_tables(probes, " ".join(needed))
+    return own[own["teacher"].isin(students["teacher"])]
+
+
+def _write_fidelity(
+    table: pd.DataFrame,
+    metrics: Sequence[str],
+    own: pd.DataFrame,
+    reference: Path | None,
+    output: Path,
+) -> None:
+    long = table.melt([*STUDENT, "n_test"], metrics, "metric", "value").assign(part="student")
     trivial = own.rename(columns=BASELINES).melt(
         ["teacher", "n_test"], list(BASELINES.values()), "partition", "value"
     )
@@ -148,7 +183,7 @@ def table_probes(
     (ddof = 1) and 95 % t interval over `n_seeds`. `paper_*`: what the paper gives for DINOv2
     ViT-B on ImageNet-1k with Max-Cut partitions of the same k.
     """
-    table = _students_of(study, students, COMPARED)
+    table = students_of(study, students, COMPARED)
     own = read_tables(probes, "teacher accuracy accuracy_head n_test")
     rows = [
         _raptor_row(key, group)

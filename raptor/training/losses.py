@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional as F
 
-from raptor.config.students import Stage, TokenWeights
+from raptor.config.students import Stage, Stage2, TokenWeights
 from raptor.errors import RaptorError
 from raptor.models.raptor import Raptor, Run
 from raptor.tokens import TokenLayout
@@ -64,6 +64,9 @@ def loss_weights(
     With `mean_square_LT`, the mean square of the teacher's states by layer and token over images
     and width, the average error over a set of tokens is divided by the mean square of the states
     over the same set: one unit is the error of predicting zero.
+
+    With `target: output` the layers before L have weight 0 and layer L has L times its own, so
+    that the mean over layers is the error of layer L (output distillation, paper Fig. 10).
     """
     rows = []
     for layer, label in enumerate(labels):
@@ -76,6 +79,8 @@ def loss_weights(
                 for name, row in sets.items()
             }
         rows.append(sum(sets.values()))
+    if isinstance(stage, Stage2) and stage.target == "output":
+        return torch.stack([*(torch.zeros_like(row) for row in rows[:-1]), len(rows) * rows[-1]])
     return torch.stack(rows)
 
 

@@ -7,6 +7,8 @@ import pytest
 import yaml
 
 from raptor.config.load import ConfigError, load, load_yaml
+from raptor.config.students import Recipe
+from raptor.training.schedules import teacher_forcing
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,10 +76,89 @@ def set_in(raw, dotted, value):
         ("figures.maxcut_partitions", {"cmap": "viridiss"}, "did you mean viridis?"),
         ("teachers.vit.patch_size", 1, "teachers.vit.stem: conv halves the image"),
         ("students.partitions.seeds", 50, "is more than the partition.random_seeds"),
+        ("figures.stochastic_depth.teachers", ["vot"], "figures.stochastic_depth.teachers: 'vot'"),
+        (
+            "figures.stochastic_depth.teachers",
+            ["vit", "overfit_42"],
+            "'overfit_42' is a checkpoint; choose trained or untrained teachers",
+        ),
+        (
+            "figures.stochastic_depth.teachers",
+            ["vit", "overfit"],
+            "vit and overfit have the same stochastic_depth 0; leave one out",
+        ),
+        (
+            "figures.stochastic_depth.k",
+            4,
+            "no students of vit_p01 with recipe phase_mean_short, partition maxcut and k = 4 are",
+        ),
+        ("figures.stochastic_depth.partition", "random", "another partition for each seed"),
+        ("figures.overfitting.recipe", "none", "figures.overfitting.recipe: 'none' is not one of"),
+        ("figures.overfitting.teachers", ["vit", "vit_p01"], "['vit', 'vit_p01'] are trained"),
+        ("figures.overfitting.teachers", ["overfit_5"], "[] are trained; give one"),
+        (
+            "figures.overfitting.teachers",
+            ["untrained", "overfit"],
+            "untrained comes from vit, not from overfit; leave it out",
+        ),
+        ("teachers.overfit_20.epoch", 5, "overfit_5 and overfit_20 are both of epoch 5; leave"),
+        (
+            "figures.training_paradigms.recipes",
+            ["forcing", "annealed", "autoregression"],
+            "annealed and autoregression train alike (autoregressive); leave one out",
+        ),
+        ("figures.training_paradigms.teacher", "vot", "training_paradigms.teacher: 'vot' is not"),
+        (
+            "figures.table_ablations.recipes",
+            ["forcing", "scaled"],
+            "scaled has ['autoregressive', 'depth_scaling'] beside teacher forcing; it must have "
+            "one thing more than []",
+        ),
+        (
+            "figures.table_ablations.recipes",
+            ["annealed"],
+            "annealed has ['autoregressive'] beside teacher forcing; it must have nothing",
+        ),
+        ("figures.table_ablations.recipes", ["phase_mean_short"], "give recipes with initialisat"),
+        ("figures.saturation.studies", ["none"], "figures.saturation.studies: 'none' is not one"),
+        ("figures.saturation.reference", "none", "figures.saturation.reference: 'none' is not"),
+        ("figures.maxcut_partitions.k", [5], "figures.maxcut_partitions.k: 5 is not one of"),
+        (
+            "figures.maxcut_partitions.teachers",
+            ["shallow"],
+            "maxcut_partitions.teachers: k = 8 is more than the 3 layers of teacher shallow",
+        ),
+        ("figures.similarity_matrices.teachers", ["vot"], "similarity_matrices.teachers: 'vot'"),
     ],
 )
 def test_each_fault_names_the_key_and_what_to_do(raw, key, value, expected):
     assert expected in faults(set_in(raw, key, value))
+
+
+def test_what_a_recipe_has_beside_teacher_forcing(raw):
+    recipes = load(raw).recipes
+    found = {name: (recipe.ingredients, recipe.paradigm) for name, recipe in recipes.items()}
+    ladder = ["autoregressive", "depth_scaling", "token_weights", "stage2"]
+    for count, name in enumerate(["forcing", "annealed", "scaled", "weighted", "joined"]):
+        paradigm = "teacher_forcing" if count == 0 else "autoregressive"
+        assert found[name] == (ladder[:count], paradigm)
+    assert found["distillation"][1] == "output"
+    assert found["autoregression"] == (["autoregressive", "stage2"], "autoregressive")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "anneal", "forced"),
+    [(1, 1, 0.25, True), (0, 1, 0, True), (0.5, 1, 0.25, False), (1, 0, 0.25, False)],
+)
+def test_forced_throughout_is_where_lambda_is_always_one(raw, start, end, anneal, forced):
+    stage = raw["recipes"]["forcing"]["stage1"] | {
+        "teacher_forcing": {"start": start, "end": end, "anneal": anneal}
+    }
+    recipe = Recipe.model_validate(raw["recipes"]["forcing"] | {"stage1": stage}, strict=False)
+    steps = [
+        teacher_forcing(step, steps=100, start=start, end=end, anneal=anneal) for step in range(100)
+    ]
+    assert (recipe.paradigm == "teacher_forcing") == forced == all(one == 1 for one in steps)
 
 
 def test_more_phases_than_layers(raw):

@@ -14,6 +14,7 @@ from raptor import tables
 from raptor.config.analysis import PartitionConfig
 from raptor.partition import write_partitions
 
+STUDENT = ["teacher", "recipe", "partition", "k", "seed"]
 METHODS = ("maxcut", "maxcut_exact", "uniform", "random", "random_scattered")
 MEASURES = ("cosine", "cosine_all_tokens", "mean_squared_difference", "cka")
 QUALITY = dict(zip(METHODS, (0.005, 0.008, 0.0, -0.004, -0.02), strict=True))
@@ -135,8 +136,35 @@ class Study:
             layers.to_csv(self.path(f"probes/{part}.layers.csv"), index=False)
             self.path(f"raptor/{part}.json").write_text(json.dumps({"students": entries}))
 
+    def comparison(self, recipes: tuple[str, ...], k: int = 3) -> None:
+        """Students of one partition, of each teacher and recipe: one file each."""
+        for teacher, recipe in itertools.product(self.teachers, recipes):
+            rng = np.random.default_rng([len(teacher), len(recipe)])
+            rows = [self._student(rng, teacher, "maxcut", k, seed) for seed in range(self.seeds)]
+            rows = [row | {"recipe": recipe} for row in rows]
+            pd.DataFrame(rows).to_csv(self.path(f"probes/{teacher}/{recipe}/part1.csv"))
+            layers = pd.concat([self._layers(row, rng) for row in rows])
+            layers.to_csv(self.path(f"probes/{teacher}/{recipe}/part1.layers.csv"))
+
+    def facts(self, epochs: dict[str, int]) -> None:
+        """What the JSON beside each teacher says of it, and the history of the last."""
+        for teacher, epoch in epochs.items():
+            train = 2.3 * np.exp(-epoch / 15)
+            loss = {"train": train, "val": train + 0.2 + 0.01 * epoch, "test": train + 0.3}
+            accuracy = {split: float(np.exp(-value)) for split, value in loss.items()}
+            found = {"epoch": epoch, "loss": loss, "accuracy": accuracy}
+            found["images"] = {"train": 300, "val": 250, "test": TEST_IMAGES}
+            self.path(f"teachers/{teacher}.json").write_text(json.dumps(found))
+        rows = [
+            {"step": 4 * epoch, "epoch": epoch, "loss": 2.3 * np.exp(-epoch / 15)}
+            | {"val_loss": 2.3 * np.exp(-epoch / 15) + 0.2 + 0.01 * epoch}
+            | {"val_accuracy": 0.8 - 0.7 * np.exp(-epoch / 15)}
+            for epoch in range(3, max(epochs.values()) + 1, 3)
+        ]
+        pd.DataFrame(rows).to_csv(self.path(f"teachers/{teacher}.history.csv"), index=False)
+
     def _student(self, rng, teacher, method, k, seed) -> dict[str, object]:
-        quality = 0.93 + 0.015 * (k - 2) + QUALITY[method] + rng.normal(0, 0.004)
+        quality = 0.93 + 0.045 * (1 - 2.0 ** (2 - k)) + QUALITY[method] + rng.normal(0, 0.003)
         share = min(1.0, quality + 0.02)
         row = {"teacher": teacher, "recipe": self.recipe, "partition": method, "k": k, "seed": seed}
         row |= {"segments": "1-4 5-8", "parameters": 19_000 * k, "steps": 800}
@@ -148,13 +176,22 @@ class Study:
         row |= {"recovered_head": share - 0.03, "epsilon_max": 9.1, "epsilon_relative": 0.31}
         return row | {"n_test": TEST_IMAGES}
 
-    def _layers(self, row: dict[str, object]) -> pd.DataFrame:
+    def _layers(self, row: dict[str, object], rng=None) -> pd.DataFrame:
+        rng = rng or np.random.default_rng(0)
         keys = {key: row[key] for key in ["teacher", "recipe", "partition", "k", "seed"]}
         return pd.DataFrame(
             [
                 keys
-                | {"layer": layer, "tokens": tokens, "r2": 0.99 - 0.01 * layer}
-                | {"epsilon": 1.0 * layer, "epsilon_low": 0.9 * layer, "epsilon_high": 1.1 * layer}
+                | {
+                    "layer": layer,
+                    "tokens": tokens,
+                    "r2": 0.99 - 0.01 * layer * rng.uniform(0.9, 1.1),
+                }
+                | {
+                    "epsilon": rng.uniform(0.9, 1.1) * layer,
+                    "epsilon_low": 0.9 * layer,
+                    "epsilon_high": 1.1 * layer,
+                }
                 | {"norm": 10.0 * layer}
                 for tokens in ("all", *self.tokens)
                 for layer in range(1, self.depth + 1)
@@ -253,8 +290,67 @@ def tabulate(study: Study) -> None:
         "table_partitions": phases,
         "table_probes": fidelity,
     }
+    inputs |= side_by_side(study)
     for target, given in inputs.items():
         getattr(tables, target)(**given, output=study.path(f"figures/{target}.csv"))
+
+
+LADDER = {
+    "forcing": [],
+    "annealed": ["autoregressive"],
+    "scaled": ["autoregressive", "depth_scaling"],
+    "start": ["autoregressive", "depth_scaling", "stage2"],
+}
+PARADIGMS = {"distilled": "output", "forcing": "teacher_forcing", "annealed": "autoregressive"}
+
+
+def side_by_side(study: Study) -> dict[str, dict]:
+    """The inputs of the tables that compare teachers and recipes, in a study of their own."""
+    own = Study(
+        study.root / "side_by_side",
+        teachers=("vit", "vit_p03", "untrained"),
+        k=(3,),
+        depth=study.depth,
+        seeds=study.seeds,
+        registers=study.registers,
+        measures=study.measures,
+    )
+    own.similarity()
+    own.partitions()
+    own.probes()
+    own.comparison(tuple(dict.fromkeys([*LADDER, *PARADIGMS])))
+    own.facts({"untrained": 0, "vit": 20, "vit_p03": 60})
+
+    def students(recipes, teachers=own.teachers) -> dict:
+        files = [own.path(f"probes/{t}/{r}/part1.csv") for t in teachers for r in recipes]
+        rows = pd.concat(pd.read_csv(file) for file in files)
+        return {"students": files} | {"study": rows[STUDENT].to_numpy().tolist()}
+
+    def layers(found: dict) -> dict:
+        return found | {"layers": [file.with_suffix(".layers.csv") for file in found["students"]]}
+
+    teachers = {
+        "similarity": own.paths("similarity/{teacher}.csv"),
+        "matrices": own.paths("similarity/{teacher}.npz"),
+        "partitions": own.paths("partitions/{teacher}/maxcut-k3.csv"),
+        "probes": own.paths("probes/{teacher}.csv"),
+        **students(["start"]),
+    }
+    facts = {"facts": own.paths("teachers/{teacher}.json")}
+    return {
+        "stochastic_depth": layers(teachers)
+        | {"p": {"vit": 0.0, "vit_p03": 0.3, "untrained": 0.0}, "untrained": ["untrained"]},
+        "overfitting": teachers | facts | {"history": own.path("teachers/vit_p03.history.csv")},
+        "training_paradigms": layers(students(PARADIGMS, ["vit"]))
+        | {"paradigms": PARADIGMS, "baselines": own.path("probes/vit.layers.csv")},
+        "table_ablations": students(LADDER, ["vit"]) | {"ingredients": LADDER, "starts": ["start"]},
+        "saturation": {
+            "students": students_of(study),
+            "study": study_of(study),
+            "probes": [study.path("probes/vit.csv")],
+            "reference": study.path("probes/shallow.csv"),
+        },
+    }
 
 
 def students_of(study: Study):
@@ -265,4 +361,4 @@ def students_of(study: Study):
 def study_of(study: Study) -> list[list]:
     """All of its students."""
     table = pd.concat(pd.read_csv(path) for path in students_of(study))
-    return table[["teacher", "recipe", "partition", "k", "seed"]].to_numpy().tolist()
+    return table[STUDENT].to_numpy().tolist()

@@ -19,7 +19,7 @@ from synthetic_study import Study, tabulate
 
 from raptor import figures
 from raptor.captions import render
-from raptor.config.figures import FiguresConfig
+from raptor.config.figures import FidelityFigure, FiguresConfig, RecipesFigure, TeachersFigure
 from raptor.errors import RaptorError
 from raptor.figures.style import COLORBLIND, style
 from raptor.figures.training_curves import last_change
@@ -33,8 +33,19 @@ FIGURES = [
     "fidelity_by_k",
     "layer_swaps",
     "training_curves",
+    "stochastic_depth",
+    "overfitting",
+    "training_paradigms",
+    "saturation",
 ]
-PRINTED = ["table_partitions", "table_probes"]
+PRINTED = ["table_partitions", "table_probes", "table_ablations"]
+# Of the figures that are drawn only where an experiment describes them.
+OPTIONAL = {
+    "stochastic_depth": TeachersFigure(teachers=["vit"], recipe="start"),
+    "overfitting": TeachersFigure(teachers=["vit"], recipe="start"),
+    "training_paradigms": RecipesFigure(teacher="vit", recipes=["forcing"]),
+    "saturation": FidelityFigure(),
+}
 
 
 def template(target: str) -> Path:
@@ -42,7 +53,8 @@ def template(target: str) -> Path:
 
 
 def settings(target: str) -> dict:
-    return getattr(FiguresConfig(), target).model_dump() | {"dpi": 50}
+    section = OPTIONAL.get(target) or getattr(FiguresConfig(), target)
+    return section.model_dump() | {"dpi": 50}
 
 
 def drawn(study: Study, target: str, folder: Path) -> dict[str, Path]:
@@ -347,3 +359,229 @@ def curves(last: float) -> pd.DataFrame:
 )
 def test_curves_are_judged_by_the_numbers(last, expected, tmp_path):
     assert expected in says("training_curves", curves(last), tmp_path)
+
+
+def teachers_side_by_side(columns: str, rows: dict[str, tuple]) -> pd.DataFrame:
+    """Teacher -> its columns, then similarity, contrast and R² (two students, ± 0.01)."""
+    parts = []
+    for teacher, (*own, similarity, contrast, r2) in rows.items():
+        values = [("similarity", "similarity", similarity), ("similarity", "contrast", contrast)]
+        values += [("student", "r2_mean", r2 - 0.01), ("student", "r2_mean", r2 + 0.01)]
+        values += [("student", "recovered", 0.9), ("baseline", "linear", 0.5)]
+        values += [("probe", "accuracy", 0.8)]
+        table = pd.DataFrame(values, columns=["part", "metric", "value"])
+        table["low"], table["high"] = table["value"] - 0.01, table["value"] + 0.01
+        parts.append(table.assign(teacher=teacher, **dict(zip(columns.split(), own, strict=True))))
+    return pd.concat(parts).assign(k=3, n=100)
+
+
+@pytest.mark.parametrize(
+    ("similarity", "r2", "expected", "absent"),
+    [
+        ((0.5, 0.6), (0.90, 0.95), "This run agrees: both rise.", "disagrees"),
+        ((0.5, 0.6), (0.90, 0.91), "both rise, though not both by more than", "disagrees"),
+        ((0.5, 0.6), (0.95, 0.90), "layers are more similar, but Raptors not more", "both rise"),
+        ((0.6, 0.5), (0.90, 0.95), "Raptors are more faithful, but layers not", "both rise"),
+        ((0.6, 0.5), (0.95, 0.90), "**This run disagrees**: neither rises", "agrees only"),
+        ((0.5, 0.505), (0.9, 0.95), "higher interval does not lie above", "intervals apart"),
+        ((0.5, 0.505), (0.9, 0.95), "both rise, though not both by more than", "disagrees"),
+        ((0.5, 0.6), (0.4, 0.95), "**No Raptor is needed** for p = 0:", "disagrees"),
+    ],
+)
+def test_stochastic_depth_is_judged_by_the_numbers(similarity, r2, expected, absent, tmp_path):
+    rows = {
+        "dropped": (0.3, 1, similarity[1], 0.2, r2[1]),
+        "vit": (0.0, 1, similarity[0], 0.1, r2[0]),
+        "bare": (0.0, 0, 0.99, 0.0, 0.999),
+    }
+    text = says("stochastic_depth", teachers_side_by_side("p trained", rows), tmp_path)
+    assert expected in text
+    assert absent not in text
+    assert "The untrained control is easier to follow" in text
+    sigmas = (r2[1] - r2[0]) / np.hypot(*[np.std([-0.01, 0.01], ddof=1)] * 2)
+    assert f"({sigmas:.1f} standard deviations".replace("-", "−") in text
+
+
+def test_one_trained_teacher_tests_nothing(tmp_path):
+    rows = {"vit": (0.0, 1, 0.5, 0.1, 0.9), "bare": (0.0, 0, 0.9, 0.0, 0.8)}
+    text = says("stochastic_depth", teachers_side_by_side("p trained", rows), tmp_path)
+    assert "this is not tested" in text
+    assert "easier to follow" not in text
+
+
+@pytest.mark.parametrize(
+    ("val", "r2", "expected", "absent"),
+    [
+        ((2.3, 1.0, 1.4), (0.9, 0.8), "This run agrees: R² falls.", "disagrees"),
+        ((2.3, 1.0, 1.4), (0.9, 0.89), "R² falls, though by no more than the spread", "disagrees"),
+        ((2.3, 1.0, 1.4), (0.8, 0.9), "**This run disagrees**: R² does not fall", "agrees:"),
+        ((2.3, 1.0, 0.9), (0.9, 0.8), "the teacher does not overfit, and this is not", "agrees"),
+        ((2.3, 1.0, 1.4), (0.9, 0.4), "**No Raptor is needed** at epoch 50", "disagrees"),
+    ],
+)
+def test_overfitting_is_judged_from_the_least_validation_loss_on(
+    val, r2, expected, absent, tmp_path
+):
+    epochs = {"start": 0, "half": 20, "end": 50}
+    rows = {
+        teacher: (epoch, 0.5, 0.1, value)
+        for (teacher, epoch), value in zip(epochs.items(), (0.99, *r2), strict=True)
+    }
+    losses = pd.DataFrame(
+        [
+            {"part": "teacher", "teacher": teacher, "epoch": epoch, "metric": "loss"}
+            | {"split": split, "value": value, "n": 300 if epoch else 4000}
+            for (teacher, epoch), value in zip(epochs.items(), val, strict=True)
+            for split in ("train", "val")
+        ]
+    )
+    table = pd.concat([teachers_side_by_side("epoch", rows), losses])
+    text = says("overfitting", table, tmp_path)
+    assert expected in text
+    assert absent not in text
+    assert "One teacher trained on 300 images" in text
+    assert "not trained yet and easier to follow than any later one" in text
+
+
+def along_depth(**errors: tuple[float, float]) -> pd.DataFrame:
+    """Paradigm -> relative error at the layers 1 and 2."""
+    rows = [
+        {"part": part, "paradigm": name, "recipe": name, "seed": seed, "metric": metric}
+        | {"value": value, "layer": layer, "steps": 100, "n_test": 100, "k": 2}
+        | {"segments": "1-1 2-2", "teacher": "vit", "partition": "maxcut"}
+        for name, (inside, end) in errors.items()
+        for seed in (0, 1)
+        for part, metric, layer, value in (
+            ("layer", "relative", 1, inside),
+            ("layer", "relative", 2, end),
+            ("student", "r2_mean", None, 1 - end),
+            ("student", "recovered", None, 0.9),
+            ("student", "recovered_head", None, 0.8),
+        )
+    ]
+    baseline = {"part": "baseline", "teacher": "vit", "metric": "linear", "layer": 1, "value": 0.5}
+    return pd.DataFrame([*rows, baseline])
+
+
+@pytest.mark.parametrize(
+    ("output", "forced", "expected", "absent"),
+    [
+        ((0.4, 0.2), (0.1, 0.3), ["has 4.0 times the error", "has 3.0 times the"], "disagrees"),
+        ((0.05, 0.2), (0.1, 0.3), ["**This run disagrees**: inside", "only 0.5 times"], "any"),
+        ((0.4, 0.2), (0.1, 0.05), ["**This run disagrees**: at the last layer"], "no better"),
+        ((0.4, 0.2), (0.1, 0.6), ["Teacher forcing is no better than the best"], "disagrees"),
+    ],
+)
+def test_paradigms_are_judged_by_the_numbers(output, forced, expected, absent, tmp_path):
+    table = along_depth(output=output, teacher_forcing=forced, autoregressive=(0.1, 0.1))
+    text = says("training_paradigms", table, tmp_path)
+    assert all(part in text for part in expected)
+    assert absent not in text
+
+
+def test_paradigms_without_autoregression_test_nothing(tmp_path):
+    text = says("training_paradigms", along_depth(output=(0.4, 0.2)), tmp_path)
+    assert "so this is not tested" in text
+
+
+def ablations(accuracies: list[float], start: float | None = None) -> pd.DataFrame:
+    added = ["teacher_forcing", "autoregressive", "stage2", "probe"]
+    table = pd.DataFrame({"added": added, "accuracy": accuracies})
+    table = table.assign(head=["own"] * 3 + ["probe"], paper_top1=[0.039, 0.727, 0.824, 0.83])
+    table["recipe"] = ["forcing", "annealed", "joined", "joined"]
+    table["change"], table["paper_change"] = table["accuracy"].diff(), table["paper_top1"].diff()
+    if start is not None:
+        begun = {"added": "phase_mean", "head": "own", "accuracy": start, "recipe": "mean"}
+        begun = [begun, begun | {"added": "probe", "head": "probe"}]
+        table = pd.concat([table, pd.DataFrame(begun)])
+    table = table.assign(r2_mean=0.9, accuracy_teacher=0.9, change_sd=0.02)
+    table = table.assign(accuracy_sd=0.01, r2_mean_sd=0.01)
+    return table.assign(teacher="vit", partition="maxcut", k=3, steps=100, n_seeds=3, n_test=100)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "expected", "absent"),
+    [
+        ([0.1, 0.5, 0.7, 0.8], "This run agrees: here too every part helps.", "disagrees"),
+        ([0.1, 0.5, 0.51, 0.8], "helps, but stage 2 by no more than the spread", "disagrees"),
+        ([0.1, 0.5, 0.4, 0.8], "**This run agrees only in part**: stage 2 does not", "disagrees"),
+        ([0.8, 0.5, 0.4, 0.3], "**This run disagrees**: no part helps", "in part"),
+    ],
+)
+def test_ablations_are_judged_by_the_numbers(accuracies, expected, absent, tmp_path):
+    text = says("table_ablations", ablations(accuracies), tmp_path)
+    assert expected in text
+    assert absent not in text
+    assert f"alone keeps {100 * accuracies[0] / 0.9:.1f}" in text
+    assert "Started from the mean" not in text
+
+
+def test_another_start_stands_beside_the_whole_recipe(tmp_path):
+    text = says("table_ablations", ablations([0.1, 0.5, 0.7, 0.81], start=0.45), tmp_path)
+    assert "steps of closed loop alone keep 50.0\u00a0% of the accuracy" in text
+    assert "the whole recipe keeps 90.0\u00a0%" in text
+    text = importlib.import_module("raptor.figures.table_ablations").rows(
+        ablations([0.1, 0.5, 0.7, 0.81], start=0.45)
+    )
+    assert text["training"].tolist() == [
+        "teacher forcing only",
+        "+ autoregressive (annealed)",
+        "+ stage 2",
+        "+ fine-tuned probe",
+        "start from the mean of each phase",
+        "+ fine-tuned probe",
+    ]
+    assert text["change"].tolist()[1] == "+40.0 ± 2.0"
+
+
+def by_k(r2: dict[int, float], spread: float = 0.01) -> pd.DataFrame:
+    rows = [
+        {"k": k, "seed": seed, "metric": metric, "value": value + shift}
+        for k, mean in r2.items()
+        for seed, shift in enumerate((-spread, spread))
+        for metric, value in (("r2_mean", mean), ("recovered", 0.9), ("parameters", k / 8))
+    ]
+    return pd.DataFrame(rows).assign(
+        part="student", teacher="vit", recipe="r", partition="maxcut", n_test=100
+    )
+
+
+@pytest.mark.parametrize(
+    ("r2", "expected", "absent"),
+    [
+        ({1: 0.5, 4: 0.8, 8: 0.9}, "from k = 4 to 8, changes R² by 0.100", "up to"),
+        ({1: 0.5, 4: 0.8, 8: 0.9}, "**it is not saturated**", "no more"),
+        ({1: 0.5, 4: 0.8, 8: 0.81}, "no more is gained: R² rises clearly up to k = 4.", "worse"),
+        ({1: 0.5, 4: 0.51, 8: 0.52}, "R² rises clearly up to k = 1.", "**"),
+        ({1: 0.5, 4: 0.8, 8: 0.7}, "makes it **worse**, and R² rises clearly up to k = 4", "no m"),
+    ],
+)
+def test_saturation_is_judged_against_the_spread(r2, expected, absent, tmp_path):
+    text = says("saturation", by_k(r2), tmp_path).removeprefix("**How many blocks does it take?**")
+    assert expected in text
+    assert absent not in text
+    assert "a standard deviation of 0.020 in R²" in text  # √2 · 0.01 · √2, of two students
+
+
+def test_one_seed_says_nothing_of_saturation(tmp_path):
+    text = says("saturation", by_k({1: 0.5, 2: 0.8}).query("seed == 0"), tmp_path)
+    assert "with one seed there is no spread to judge that by" in text
+
+
+def test_one_block_is_drawn_wherever_partitions_are(tmp_path):
+    study = Study(tmp_path, teachers=("vit",), depth=4, k=(1, 4), measures=("cosine",))
+    study.similarity()
+    study.partitions()
+    study.probes()
+    study.students()
+    study.swaps(samples=1)
+    tabulate(study)
+    for target in ("maxcut_partitions", "partition_comparison", "fidelity_by_k", "saturation"):
+        caption = drawn(study, target, tmp_path / "drawn")["rst"].read_text(encoding="utf-8")
+        assert "nan" not in caption
+        assert "k = 1" in caption
+    cuts = read_table(study.path("figures/table_partitions.csv"))
+    assert set(cuts.loc[cuts["k"] == 1, "segments"]) == {"1-4"}
+    assert not cuts.loc[cuts["k"] == 1, "cut_weight"].any()
+    text = importlib.import_module("raptor.figures.table_partitions").rows(cuts)
+    assert not text.isna().any(axis=None)

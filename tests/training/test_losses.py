@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from raptor.config.students import Stage, Stage1, TokenWeights
+from raptor.config.students import Stage, Stage1, Stage2, TokenWeights
 from raptor.errors import RaptorError
 from raptor.models.block import BlockSpec, RecurrentBlock
 from raptor.models.raptor import Raptor
@@ -109,6 +109,32 @@ def test_stage2_equals_the_formula(layout, weights, scaled):
         state = call(raptor, state, layer)
         expected.append(numpy_error(state, a[:, layer], layout, weights, scaled))
     assert found.item() == pytest.approx(np.mean(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["unscaled", "layer_mean_square"])
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["plain", "weighted"])
+def test_output_distillation_is_the_error_of_the_last_layer(weights, scaled):
+    layout, raptor = WITH_REGISTERS, raptor_of(PARTITIONS["scattered"])
+    states = states_of(layout)
+    stage = Stage2(steps=1, token_weights=weights, target="output")
+    scale = mean_square(states) if scaled else None
+    found = stage2_loss(raptor, states, loss_weights(raptor.labels, layout, stage, scale))
+    state = states[:, 0].numpy()
+    for layer in range(1, 6):
+        state = call(raptor, state, layer)
+    expected = numpy_error(state, states[:, 5].numpy(), layout, weights, scaled)
+    assert found.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_output_distillation_does_not_look_at_the_states_on_the_way():
+    raptor, states = raptor_of(PARTITIONS["scattered"]), states_of(WITH_REGISTERS)
+    stage = Stage2(steps=1, target="output")
+    weights_LT = loss_weights(raptor.labels, WITH_REGISTERS, stage)
+    other = states.clone()
+    other[:, 1:-1] = 7.0
+    assert stage2_loss(raptor, other, weights_LT) == stage2_loss(raptor, states, weights_LT)
+    other[:, -1] = 7.0
+    assert stage2_loss(raptor, other, weights_LT) != stage2_loss(raptor, states, weights_LT)
 
 
 def test_one_batch_for_both_terms_has_the_gradient_of_two_passes():

@@ -12,11 +12,17 @@ import subprocess
 import sys
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 import yaml
 from PIL import Image
 
+from raptor.config.load import load_yaml
+from raptor.config.teachers import TrainedTeacher
+from raptor.targets import student_jobs
+
+ROOT = Path(__file__).parents[2]
 SMOKE = ("--configfile", "config/smoke.yaml")
 IMPORT = "from __future__ import annotations\n"
 
@@ -27,10 +33,24 @@ def drawn(*targets: str) -> set[str]:
 
 
 SWAPPED = drawn("layer_swaps")
-PROBED = {"fidelity", "layers"} | drawn("fidelity_by_k", "table_probes")
+PROBED = {"fidelity", "layers"} | drawn("fidelity_by_k", "table_probes", "saturation")
 COMPARED, CURVES = drawn("partition_comparison"), drawn("training_curves")
 CUT = drawn("similarity_matrices", "maxcut_partitions", "table_partitions")
-STUDENTS = {"raptor": 2, "probe_students": 2}  # one job of each recipe
+ALONG, RECIPES = drawn("stochastic_depth", "overfitting"), drawn("training_paradigms")
+RECIPES |= drawn("table_ablations")
+SMOKE_CONFIG = load_yaml(ROOT / "config/smoke.yaml")
+TEACHERS = list(SMOKE_CONFIG.teachers)
+TRAINED = sum(isinstance(spec, TrainedTeacher) for spec in SMOKE_CONFIG.teachers.values())
+
+
+def student_rules(teachers=TEACHERS, recipes=SMOKE_CONFIG.recipes) -> dict[str, int]:
+    """How many jobs train, and probe, students of these teachers and recipes."""
+    jobs = student_jobs(SMOKE_CONFIG)
+    n = sum(job.teacher in teachers and job.recipe in recipes for job in jobs)
+    return {"raptor": n, "probe_students": n}
+
+
+STUDENTS = student_rules()
 
 
 def edited_config(checkout, **changes) -> tuple[str, str]:
@@ -87,12 +107,17 @@ def test_a_second_run_has_nothing_to_do(finished):
 def test_targets_build_only_what_they_need(finished):
     plan = finished.planned(*SMOKE, "--forceall", "similarity_matrices")
     assert "raptor" not in plan
-    assert plan["similarity"] == len(("vit", "shallow", "untrained", "halfway"))
+    assert plan["similarity"] == len(TEACHERS)
     plan = finished.planned(*SMOKE, "--forceall", "layer_swaps")
     assert plan["swaps"] == 1
     assert "raptor" not in plan
     plan = finished.planned(*SMOKE, "--forceall", "partition_comparison")
-    assert plan["raptor"] == 1  # the recipe paper is not compared
+    assert plan["raptor"] == student_rules(["vit"], ["phase_mean"])["raptor"]
+    plan = finished.planned(*SMOKE, "--forceall", "stochastic_depth")
+    assert plan["raptor"] == 3  # of the teachers side by side
+    assert plan["activations"] == 3
+    plan = finished.planned(*SMOKE, "--forceall", "table_ablations")
+    assert plan["raptor"] == 3  # of the recipes side by side
 
 
 @pytest.mark.parametrize(
@@ -100,29 +125,36 @@ def test_targets_build_only_what_they_need(finished):
     [
         ({"figures__layer_swaps": {"row_height_in": 4.0}}, {}, {"layer_swaps"}),
         ({"swaps__samples": 7}, {"swaps": 1}, SWAPPED),
-        ({"probes__bootstrap": 30}, {"probe_students": 2}, PROBED | COMPARED),
+        (
+            {"probes__bootstrap": 30},
+            {"probe_students": STUDENTS["probe_students"]},
+            PROBED | COMPARED | ALONG | RECIPES,
+        ),
         (
             {"recipes__paper__stage2__steps": 12},
-            {"raptor": 1, "probe_students": 1},
-            PROBED | CURVES,
+            student_rules(recipes=["paper"]),
+            {"fidelity", "layers"} | drawn("fidelity_by_k", "table_probes") | CURVES,
         ),
         (
             {"similarity__bootstrap": 25},
-            {"similarity": 4, "partition": 4, "swaps": 1, **STUDENTS},
-            CUT | SWAPPED | PROBED | COMPARED | CURVES,
+            {"similarity": len(TEACHERS), "partition": len(TEACHERS), "swaps": 1, **STUDENTS},
+            CUT | SWAPPED | PROBED | COMPARED | CURVES | ALONG | RECIPES,
         ),
-        (  # of vit and shallow, which share it; the untrained teacher has no training
+        (  # of those that share it; the untrained teacher has no training
             {"teachers__vit__training__lr": 0.001},
-            {"train_teacher": 2, "checkpoint_teacher": 1, "activations": 3, "similarity": 3}
-            | {"partition": 3, "probe_teacher": 3, "teachers": 1, "swaps": 1, **STUDENTS},
-            CUT | SWAPPED | PROBED | COMPARED | CURVES,
+            {"train_teacher": TRAINED, "checkpoint_teacher": 1, "teachers": 1, "swaps": 1}
+            | dict.fromkeys(["activations", "similarity"], len(TEACHERS) - 1)
+            | dict.fromkeys(["partition", "probe_teacher"], len(TEACHERS) - 1)
+            | student_rules(set(TEACHERS) - {"untrained"}),
+            CUT | SWAPPED | PROBED | COMPARED | CURVES | ALONG | RECIPES,
         ),
         (
             {"data__mean": [0.2]},
-            {"samples": 1, "train_teacher": 2, "untrained_teacher": 1, "checkpoint_teacher": 1}
-            | {"activations": 4, "similarity": 4, "partition": 4, "probe_teacher": 4}
-            | {"teachers": 1, "swaps": 1, **STUDENTS},
-            CUT | SWAPPED | PROBED | COMPARED | CURVES,
+            {"samples": 1, "train_teacher": TRAINED, "untrained_teacher": 1}
+            | {"checkpoint_teacher": 1, "teachers": 1, "swaps": 1, **STUDENTS}
+            | dict.fromkeys(["activations", "similarity"], len(TEACHERS))
+            | dict.fromkeys(["partition", "probe_teacher"], len(TEACHERS)),
+            CUT | SWAPPED | PROBED | COMPARED | CURVES | ALONG | RECIPES,
         ),
         (
             {"teachers__shallow__stochastic_depth": 0.1},

@@ -29,7 +29,13 @@ from raptor.config.teachers import (
     UntrainedTeacher,
 )
 from raptor.provenance import code_digest
-from raptor.targets import partitioned_teachers, student_jobs, study_students
+from raptor.targets import (
+    jobs_with,
+    partitioned_teachers,
+    student_jobs,
+    students_like,
+    study_students,
+)
 
 try:
     experiment = load(config)
@@ -63,8 +69,13 @@ FIGURES = covered(
     "fidelity_by_k",
     "layer_swaps",
     "training_curves",
+    "stochastic_depth",
+    "overfitting",
+    "training_paradigms",
+    "saturation",
 )
-PRINTED = covered("table_partitions", "table_probes")  # tables with a page and a caption
+# Tables with a page and a caption.
+PRINTED = covered("table_partitions", "table_probes", "table_ablations")
 TABLES = ["teachers", "fidelity", "layers", *PRINTED]
 # With `auto` a GPU that is there will be used, and must not be used by two jobs at once.
 GPU = int(
@@ -124,13 +135,22 @@ def student_job(wildcards):
 
 def study_files(studies, stage, suffix):
     """The files of `stage` that hold the students of these studies, among others."""
-    return [results(f"{stage}/{job.path}{suffix}") for job in student_jobs(experiment, studies)]
+    return files_with(study_students(experiment, studies), stage, suffix)
 
 
 def study_rows(studies):
     """Teacher, recipe, method, k and seed of each student of these studies."""
-    found = study_students(experiment, studies)
-    return [[*key, *student] for key, students in found.items() for student in students]
+    return rows_of(study_students(experiment, studies))
+
+
+def files_with(students, stage, suffix):
+    """The files of `stage` that hold these students, among others."""
+    return [results(f"{stage}/{job.path}{suffix}") for job in jobs_with(experiment, students)]
+
+
+def rows_of(students):
+    """Teacher, recipe, method, k and seed of each of these students."""
+    return [[*key, *student] for key, group in students.items() for student in group]
 
 
 onstart:

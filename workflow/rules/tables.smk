@@ -1,7 +1,5 @@
 # Tidy tables, from the results of every stage. What each one reads:
 CUT = partitioned_teachers(experiment)
-# The contrast of blocks needs pairs of layers inside a phase and across.
-CONTRASTED = [name for name in CUT if 1 < experiment.swaps.k < experiment.architecture(name).depth]
 STUDENTS = list(experiment.students)
 REFERENCE = experiment.figures.fidelity_by_k.reference
 PHASES = f"{experiment.swaps.partition}-k{experiment.swaps.k}"  # the cut that contrasts are about
@@ -17,11 +15,19 @@ def of_each(teachers, path):
     return [results(path.format(teacher=teacher)) for teacher in teachers]
 
 
+MATRICES = experiment.figures.similarity_matrices.teachers or TEACHERS
+# The contrast of blocks needs pairs of layers inside a phase and across.
+CONTRASTED = [
+    name
+    for name in CUT
+    if name in MATRICES and 1 < experiment.swaps.k < experiment.architecture(name).depth
+]
+CUTS = experiment.figures.maxcut_partitions.teachers or CUT
 PARTITIONS = [
     path
     for method in experiment.partition.methods
-    for k in experiment.partition.k
-    for path in of_each(CUT, f"partitions/{{teacher}}/{method}-k{k}.csv")
+    for k in experiment.figures.maxcut_partitions.k or experiment.partition.k
+    for path in of_each(CUTS, f"partitions/{{teacher}}/{method}-k{k}.csv")
 ]
 REFERENCE_PROBE = {"reference": results(f"probes/{REFERENCE}.csv")} if REFERENCE else {}
 FIDELITY = experiment.figures.fidelity_by_k.studies
@@ -38,8 +44,8 @@ TABLE_INPUTS = {
     },
     "table_partitions": {
         "partitions": PARTITIONS,
-        "stability": of_each(CUT, "partitions/{teacher}/stability.csv"),
-        "epsilon": of_each(CUT, "partitions/{teacher}/epsilon.csv"),
+        "stability": of_each(CUTS, "partitions/{teacher}/stability.csv"),
+        "epsilon": of_each(CUTS, "partitions/{teacher}/epsilon.csv"),
     },
     "table_probes": {
         "students": probes(FIDELITY),
@@ -47,15 +53,15 @@ TABLE_INPUTS = {
         **REFERENCE_PROBE,
     },
     "similarity_matrices": {
-        "similarity": of_each(TEACHERS, "similarity/{teacher}.csv"),
-        "matrices": of_each(TEACHERS, "similarity/{teacher}.npz"),
+        "similarity": of_each(MATRICES, "similarity/{teacher}.csv"),
+        "matrices": of_each(MATRICES, "similarity/{teacher}.npz"),
         "partitions": of_each(CONTRASTED, f"partitions/{{teacher}}/{PHASES}.csv"),
     },
     "maxcut_partitions": {
-        "similarity": of_each(CUT, "similarity/{teacher}.csv"),
+        "similarity": of_each(CUTS, "similarity/{teacher}.csv"),
         "partitions": PARTITIONS,
-        "stability": of_each(CUT, "partitions/{teacher}/stability.csv"),
-        "epsilon": of_each(CUT, "partitions/{teacher}/epsilon.csv"),
+        "stability": of_each(CUTS, "partitions/{teacher}/stability.csv"),
+        "epsilon": of_each(CUTS, "partitions/{teacher}/epsilon.csv"),
     },
     "partition_comparison": {"students": probes(COMPARISON)},
     "fidelity_by_k": {
@@ -68,6 +74,7 @@ TABLE_INPUTS = {
         "samples": results("data/samples.csv"),
     },
     "training_curves": {"students": study_files(CURVES, "raptor", ".json")},
+    **COMPARISON_INPUTS,
 }
 # What a table needs to know beside its files.
 TABLE_PARAMS = {
@@ -82,6 +89,7 @@ TABLE_PARAMS = {
     "training_curves": {"study": study_rows(CURVES)},
     "fidelity_by_k": {"study": study_rows(FIDELITY), **({} if REFERENCE else {"reference": None})},
     "table_probes": {"study": study_rows(FIDELITY), **({} if REFERENCE else {"reference": None})},
+    **COMPARISON_PARAMS,
 }
 
 for target, inputs in TABLE_INPUTS.items():
