@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from raptor.scorecard.evidence import Evidence
-from raptor.scorecard.intervals import mean, of_mean_profile
+from raptor.scorecard.intervals import mean, of_mean_profile, smallest
 from raptor.scorecard.thresholds import (
     DIP,
     FITS,
@@ -22,18 +22,18 @@ from raptor.scorecard.thresholds import (
 from raptor.scorecard.verdicts import Finding, NotTested, Part
 
 TOKENS = ("cls", "patches", "registers")
-SLOPES = np.geomspace(0.02, 1.0, 24)  # of the logistic curves tried, as shares of the depth
-MIDDLES = np.linspace(-0.5, 1.5, 81)
+SLOPES = np.geomspace(0.02, 1.0, 16)  # of the logistic curves tried, as shares of the depth
+MIDDLES = np.linspace(-0.5, 1.5, 41)
 TINY = 1e-12  # residual below which a fit is exact
 
 
 def converges_in_s_curve(evidence: Evidence) -> Finding:
     """Claim 9: γ_l = ⟨x̂_l, x̂_L⟩ rises to 1 in an S-curve, and norms keep growing.
 
-    For cls and patches: (a) the smallest step of the mean curve is no dip; (b) a logistic curve
-    fits it better than a straight line by AIC; (c) its inflection lies inside the depth, by its
-    distance from the nearer end; (d) the norm at L over that at layer 1, log, by image. (a) to
-    (c) with a bootstrap over images; γ_L = 1 by definition.
+    For cls and patches: (a) no step of the mean curve is a dip (`smallest`); (b) a logistic
+    curve fits it better than a straight line by AIC; (c) its inflection lies inside the depth,
+    by its distance from the nearer end; (d) the norm at L over that at layer 1, log, by image.
+    (b) and (c) with a bootstrap over images, (d) a t interval; γ_L = 1 by definition.
     """
     parts = []
     for tokens in _present(evidence, ("cls", "patches")):
@@ -41,10 +41,11 @@ def converges_in_s_curve(evidence: Evidence) -> Finding:
         norm_NL = evidence.profile(tokens, "norm")
         depth = gamma_NS.shape[1] - 1
         curves = {
-            "smallest step": (lambda rows: np.diff(rows).min(axis=1), -DIP),
             "AIC of a line minus that of an S-curve": (lambda rows: _s_curve(rows)[0], 0.0),
             "layers from inflection to an end": (_inflection_inside(depth), INFLECTION),
         }
+        steps = smallest(np.diff(gamma_NS, axis=1))
+        parts.append(Part(f"{tokens}: smallest step", steps, -DIP))
         parts += [
             Part(f"{tokens}: {name}", of_mean_profile(gamma_NS, statistic, tokens, name), threshold)
             for name, (statistic, threshold) in curves.items()
@@ -52,7 +53,8 @@ def converges_in_s_curve(evidence: Evidence) -> Finding:
         growth = np.log(norm_NL[:, -1] / norm_NL[:, 0])
         parts.append(Part(f"{tokens}: log growth of the norm", mean(growth, IMAGES, "images")))
     return Finding(
-        "bootstrap over images of the mean curve, and t interval over images of the norm",
+        "bootstrap over images of the mean curve, t intervals over images of its steps and of the "
+        "norm",
         tuple(parts),
         len(gamma_NS),
         "images",
@@ -179,7 +181,8 @@ def perturbations_shrink(evidence: Evidence) -> Finding:
 def modes_are_stable(evidence: Evidence) -> Finding:
     """Claim 17: eigenvalues inside the unit circle, those of cls closest to +1.
 
-    (a) spectral radius over the fits (phase and token type), t interval; (b) per phase, how much
+    (a) spectral radius, t interval over the fits (phase and token type), its upper end no less
+    than the largest of them, as all must lie inside; (b) per phase, how much
     nearer to +1 the nearest eigenvalue of cls is than that of any other token type, t interval.
     """
     table = evidence.of_teacher("dmd")
@@ -189,13 +192,15 @@ def modes_are_stable(evidence: Evidence) -> Finding:
     nearest = table.pivot_table(index="phase", columns="tokens", values="away", aggfunc="min")
     if "cls" not in nearest or nearest.shape[1] < 2:
         raise NotTested("the dynamic modes are not those of cls and of another token type")
+    inside = mean(radius, FITS, "fits")
+    inside = inside._replace(high=max(inside.high, radius.max()))
     others = nearest.drop(columns="cls").min(axis=1)
     nearer = others - nearest["cls"]
     return Finding(
         "t intervals over the linear fits of the spectral radius, and over phases of how much "
         "nearer to +1 cls has an eigenvalue than other tokens",
         (
-            Part("spectral radius", mean(radius, FITS, "fits"), SPECTRAL_RADIUS, above=False),
+            Part("spectral radius", inside, SPECTRAL_RADIUS, above=False),
             Part("cls nearer to +1 by", mean(nearer, FITS, "phases")),
         ),
         len(radius),

@@ -8,6 +8,7 @@ from itertools import combinations
 from math import factorial, inf, sqrt
 
 import numpy as np
+from scipy.special import nctdtrinc, stdtrit
 
 from raptor.scorecard.thresholds import CONFIDENCE, LEVEL, RESAMPLES
 from raptor.scorecard.verdicts import Estimate, NotTested
@@ -38,6 +39,36 @@ def with_images(estimate: Estimate, accuracy: float, n_test: int, scale: float =
     value, low, high = estimate
     return Estimate(value, value - np.hypot(value - low, images),
                     value + np.hypot(high - value, images))  # fmt: skip
+
+
+def standardised(chosen: np.ndarray, others: np.ndarray) -> Estimate:
+    """Mean of `chosen` minus that of `others`, in sd of `others`, with its 95 % interval.
+
+    Inverts the noncentral t distribution (Hedges & Olkin 1985), the variance of the mean of
+    `chosen` added to that of the mean of `others`. A percentile bootstrap is no match: of ten
+    others and a true distance of 1 its lower end lies above 1 in one case of eight.
+    """
+    sd = others.std(ddof=1)
+    scale = np.sqrt(1 / len(others) + chosen.var(ddof=1) / len(chosen) / sd**2)
+    t = (chosen.mean() - others.mean()) / sd / scale
+    low, high = (
+        nctdtrinc(len(others) - 1, (1 + sign * CONFIDENCE) / 2, t) * scale for sign in (1, -1)
+    )
+    return Estimate(float(t * scale), float(low), float(high))
+
+
+def smallest(values_NS: np.ndarray) -> Estimate:
+    """The smallest of S means over N images, for a claim about all of them.
+
+    Lower end: the lowest of their 95 % t intervals, as all must lie above a threshold
+    (intersection-union test). Upper end: the lowest upper end, at 5 % / S each, as any of S may
+    lie below one (Bonferroni). A bootstrap of the minimum would be biased downwards.
+    """
+    n, steps = values_NS.shape
+    means, errors = values_NS.mean(axis=0), values_NS.std(axis=0, ddof=1) / sqrt(n)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = (stdtrit(n - 1, 1 - tail / m) * errors for m in (1, steps))
+    return Estimate(float(means.min()), float((means - low).min()), float((means + high).min()))
 
 
 def percentiles(value: float, draws: np.ndarray) -> Estimate:
@@ -92,7 +123,9 @@ def theil_sen(x: Sequence[float], y: Sequence[float]) -> Estimate:
     Sen (1968), Hollander & Wolfe (1999, 9.3). The x must be distinct. Unbounded with fewer than
     five points, where no ordering is rarer than 2.5 % on either side.
     """
-    slopes = np.sort([(y[j] - y[i]) / (x[j] - x[i]) for i, j in combinations(range(len(x)), 2)])
+    first, second = np.triu_indices(len(x), 1)
+    x, y = np.asarray(x), np.asarray(y)
+    slopes = np.sort((y[second] - y[first]) / (x[second] - x[first]))
     counts = kendall_counts(len(x))
     pairs = len(slopes)
     tails = np.cumsum(counts) / factorial(len(x))  # P(at most d of the pairs are discordant)

@@ -29,7 +29,7 @@ def blocks(evidence: Evidence) -> Finding:
     compared at equal distance. Two parts: (a) an exact permutation test, the contrast of the
     Max-Cut phases among those of all contiguous partitions into k segments; (b) its size, with a
     bootstrap over images. Max-Cut chose the phases on the same images: what it gains by that is
-    estimated by cutting every resample anew and taken off (Efron's optimism).
+    estimated by cutting every resample anew, and taken off in both (Efron's optimism).
     """
     teacher = evidence.teacher
     labels, (distance_LL, _) = evidence.labels(teacher), evidence.distance(teacher)
@@ -40,13 +40,12 @@ def blocks(evidence: Evidence) -> Finding:
     ]
     size = _matched_contrast(evidence, teacher)
     n, note = _images(evidence)
-    own = float(contrast(-distance_LL, labels, matched=True))
     return Finding(
         f"exact permutation test over the {len(others) + 1} contiguous partitions into "
         f"{evidence.k} segments, and bootstrap over images, of the similarity within minus across "
         "phases at equal distance in depth",
         (
-            Part("contrast above that of other partitions", placement(own, others)),
+            Part("contrast above that of other partitions", placement(size[0], others)),
             Part("contrast", percentiles(*size)),
         ),
         n,
@@ -129,12 +128,12 @@ def swaps_inside_are_harmless(evidence: Evidence) -> Finding:
     table = table[table["kind"].isin(("intra", "inter"))]
     first = table.iloc[0]
     harmless = HARMLESS * (first["accuracy_teacher"] - first["chance"])
-    parts = [Part("across minus inside at equal distance", _gap(table), percent=True)]
+    parts = [Part("across minus inside at equal distance", _gap(table), unit="points")]
     inside = table[table["kind"] == "intra"]
     for size, some in inside.groupby("size", sort=True):
         drop = _mean_drop(some, int(size))
         name = f"drop inside, {size} layer{'s' if size > 1 else ''},"
-        parts.append(Part(name, drop, harmless, above=False, percent=True))
+        parts.append(Part(name, drop, harmless, above=False, unit="points"))
     return Finding(
         "bootstrap over sets of replaced layers",
         tuple(parts),

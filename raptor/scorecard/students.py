@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from math import comb, sqrt
+from math import comb
 
 import numpy as np
 import pandas as pd
 
 from raptor.scorecard.evidence import METHOD, Evidence
-from raptor.scorecard.intervals import mean, percentiles, resample_counts, with_images
+from raptor.scorecard.intervals import mean, standardised, with_images
 from raptor.scorecard.thresholds import (
     APPLICATIONS,
     COLLAPSE,
@@ -30,8 +30,9 @@ def maxcut_beats_random(evidence: Evidence) -> Finding:
     """Claim 2: accuracy kept by Max-Cut phases, in sd of random contiguous ones above their mean.
 
     A random partition drawn twice is one partition with two seeds. A k counts with at least
-    PARTITIONS distinct ones, or all that there are, and SEEDS Max-Cut students; for each, a
-    bootstrap over partitions, the seeds within them, and the Max-Cut seeds.
+    PARTITIONS distinct ones, or all that there are, and SEEDS Max-Cut students. The interval
+    allows for the choice of partitions, for their sd being an estimate, and for the Max-Cut
+    seeds (`standardised`); all students share their test images.
     """
     table = evidence.of_teacher("comparison")
     parts, left_out, n = [], [], 0
@@ -49,14 +50,14 @@ def maxcut_beats_random(evidence: Evidence) -> Finding:
                 f"{min(PARTITIONS, possible)} are needed"
             )
         else:
-            distance = _sigmas(chosen, drawn, recipe, k)
+            distance = _sigmas(chosen, drawn, k)
             parts.append(Part(f"{name}, {len(drawn)} partitions,", distance, SIGMAS))
             n += len(drawn)
     if not parts:
         raise NotTested(f"too little to compare: {'; '.join(left_out)}")
     return Finding(
-        "bootstrap over partitions and seeds of the accuracy kept by Max-Cut phases, in sd of "
-        "random contiguous ones above their mean",
+        "accuracy kept by Max-Cut phases, in sd of random contiguous ones above their mean, with "
+        "the noncentral t interval over partitions and Max-Cut seeds",
         tuple(parts),
         n,
         "distinct random partitions",
@@ -79,7 +80,7 @@ def accuracy_is_kept(evidence: Evidence) -> Finding:
         accuracy, n_test = some["accuracy"].mean(), int(some["n_test"].min())
         scale = 1 / some["accuracy_teacher"].mean()
         kept = with_images(kept, accuracy, n_test, scale)
-        parts.append(Part(f"k = {k}", kept, least, percent=True))
+        parts.append(Part(f"k = {k}", kept, least, unit="%"))
         seeds.append(len(some))
     return Finding(
         f"share of the teacher's probe accuracy, t interval over {min(seeds)} seeds joined with "
@@ -100,12 +101,12 @@ def forcing_collapses(evidence: Evidence) -> Finding:
     teacher = float(evidence.of_teacher("teachers")["accuracy_head"].iloc[0])
     forced, repaired = (_step(steps, step) for step in (FORCED, AUTOREGRESSIVE))
     lost = mean(1 - forced / teacher, SEEDS, "seeds with teacher forcing alone")
-    parts = [Part("share of the teacher's accuracy lost", lost, COLLAPSE, percent=True)]
+    parts = [Part("share of the teacher's accuracy lost", lost, COLLAPSE, unit="%")]
     loss = (teacher - forced).reindex(repaired.index)
     note = ""
     if (loss > 0).all():
         regained = mean((repaired - forced) / loss, SEEDS, "seeds with both")
-        parts.append(Part("share of the loss regained", regained, REPAIR, percent=True))
+        parts.append(Part("share of the loss regained", regained, REPAIR, unit="%"))
     else:
         note = "with nothing lost there is nothing to regain"
     return Finding(
@@ -128,7 +129,7 @@ def each_step_helps(evidence: Evidence) -> Finding:
     for step, name in HELPING.items():
         gain = (_step(steps, step) - _step(steps, step - 1)).dropna()
         found = mean(gain, SEEDS, f"pairs of seeds for {name}")
-        parts.append(Part(f"gain by {name}", found, percent=True))
+        parts.append(Part(f"gain by {name}", found, unit="points"))
         seeds.append(len(gain))
     return Finding(
         "accuracy with the teacher's own head against the step before, paired by seed, t intervals "
@@ -164,7 +165,7 @@ def cost_is_k_over_depth(evidence: Evidence) -> Finding:
 
 
 def _counted(name: str, value: float, most: float) -> Part:
-    return Part(name, Estimate(value, value, value), most, above=False, percent=True)
+    return Part(name, Estimate(value, value, value), most, above=False, unit="%")
 
 
 # --- partitions ---------------------------------------------------------------------------------
@@ -184,26 +185,12 @@ def _contiguous(evidence: Evidence, k: int) -> int:
     return comb(depth - k * evidence.min_size + k - 1, k - 1)
 
 
-def _sigmas(chosen: np.ndarray, drawn: list[np.ndarray], recipe: str, k: int) -> Estimate:
-    """(mean of Max-Cut - mean of the partitions) / sd of the partitions, and its bootstrap.
-
-    Drawing n of n with replacement makes their variance smaller by (n - 1) / n: undone.
-    """
+def _sigmas(chosen: np.ndarray, drawn: list[np.ndarray], k: int) -> Estimate:
+    """(mean of Max-Cut - mean of the partitions) / sd of the partitions."""
     means = np.array([group.mean() for group in drawn])
     if means.std() == 0:
         raise NotTested(f"k = {k}: all random partitions keep the same accuracy")
-    counts_RN = resample_counts(len(drawn), "sigmas", recipe, k)
-    within_RN = np.stack([
-        resample_counts(len(group), "sigmas", recipe, k, place) @ group / len(group)
-        for place, group in enumerate(drawn)
-    ], axis=1)  # fmt: skip
-    centre_R = (counts_RN * within_RN).mean(axis=1)
-    spread_R = np.sqrt((counts_RN * (within_RN - centre_R[:, None]) ** 2).sum(axis=1))
-    spread_R *= sqrt(len(drawn)) / (len(drawn) - 1)
-    best_R = resample_counts(len(chosen), "sigmas", recipe, k, METHOD) @ chosen / len(chosen)
-    draws = np.divide(best_R - centre_R, spread_R, out=np.full_like(best_R, np.nan),
-                      where=spread_R > 0)  # fmt: skip
-    return percentiles((chosen.mean() - means.mean()) / means.std(ddof=1), draws)
+    return standardised(chosen, means)
 
 
 # --- ablations ----------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class Part:
     estimate: Estimate
     threshold: float = 0.0
     above: bool = True
-    percent: bool = False  # how it is written
+    unit: str = ""  # "%" or "points": how a share is written
 
     @property
     def margin(self) -> Estimate:
@@ -59,15 +59,17 @@ class Part:
         return SEVERITY.index(self.verdict), -distance
 
     def __str__(self) -> str:
-        value, low, high = (self._text(end) for end in self.estimate)
-        interval = "" if low == high else f"95 % CI {low} to {high}, "
+        value, low, high, threshold = map(self._text, (*self.estimate, self.threshold))
+        exact = self.estimate.low == self.estimate.high
+        interval = "" if exact else f"95 % CI {low} to {high}, "
+        unit = f" {self.unit}" if self.unit else ""
         side = "above" if self.above else "below"
-        return f"{self.name} {value} ({interval}claimed {side} {self._text(self.threshold)})"
+        return f"{self.name} {value}{unit} ({interval}claimed {side} {threshold})"
 
     def _text(self, number: float) -> str:
         if math.isinf(number):
             return "−∞" if number < 0 else "∞"
-        text = f"{100 * number:.1f} %" if self.percent else f"{number:.3g}"
+        text = f"{100 * number:.1f}" if self.unit else f"{number:.3g}"
         return text.replace("-", "−")
 
 

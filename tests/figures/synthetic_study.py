@@ -13,6 +13,7 @@ import pandas as pd
 from raptor import tables
 from raptor.config.analysis import PartitionConfig
 from raptor.partition import write_partitions
+from raptor.scorecard import scorecard
 
 METHODS = ("maxcut", "maxcut_exact", "uniform", "random", "random_scattered")
 MEASURES = ("cosine", "cosine_all_tokens", "mean_squared_difference", "cka")
@@ -255,6 +256,24 @@ def tabulate(study: Study) -> None:
     }
     for target, given in inputs.items():
         getattr(tables, target)(**given, output=study.path(f"figures/{target}.csv"))
+    scorecard(
+        teacher="vit",
+        untrained="untrained" if "untrained" in study.teachers else None,
+        recipe=study.recipe,
+        k=study.k[-1],
+        min_size=1,
+        measure=study.measures[0],
+        matrices=matrices,
+        tables={
+            "similarity": study.path("figures/similarity_matrices.csv"),
+            "partitions": phases["partitions"],
+            "fidelity": students_of(study),
+            "teachers": [study.path("probes/vit.csv")],
+            "comparison": study.path("figures/partition_comparison.csv"),
+            "swaps": study.path("figures/layer_swaps.csv"),
+        },
+        output=study.path("figures/scorecard.csv"),
+    )
 
 
 def students_of(study: Study):

@@ -33,6 +33,7 @@ FIGURES = [
     "fidelity_by_k",
     "layer_swaps",
     "training_curves",
+    "scorecard",
 ]
 PRINTED = ["table_partitions", "table_probes"]
 
@@ -345,3 +346,17 @@ def curves(last: float) -> pd.DataFrame:
 )
 def test_curves_are_judged_by_the_numbers(last, expected, tmp_path):
     assert expected in says("training_curves", curves(last), tmp_path)
+
+
+def test_the_scorecard_tells_what_is_contradicted_and_what_is_not_tested(tmp_path):
+    row = {"title": "Layers form blocks", "paper": "similarity", "n": 9, "reason": "By a test."}
+    row |= {"effect": -1.0, "ci_low": -2.0, "ci_high": -0.5}
+    verdicts = ["contradicted", "supported", "not tested", "not tested"]
+    rows = [row | {"claim": i, "verdict": v} for i, v in enumerate(verdicts, start=1)]
+    text = says("scorecard", pd.DataFrame(rows), tmp_path)
+    assert "the 4 claims of the paper**: 1 supported, 1 contradicted, 2 not tested." in text
+    assert "(1) Layers form blocks. The paper: similarity. Here: By a test." in text
+    assert "Not tested: 3 and 4 (By a test)." in text
+    assert "Inconclusive:" not in text
+    text = says("scorecard", pd.DataFrame(rows[1:2]), tmp_path)
+    assert "No claim that could be tested is contradicted." in text

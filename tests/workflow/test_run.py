@@ -26,10 +26,11 @@ def drawn(*targets: str) -> set[str]:
     return {f"{target}_data" for target in targets} | set(targets)
 
 
-SWAPPED = drawn("layer_swaps")
-PROBED = {"fidelity", "layers"} | drawn("fidelity_by_k", "table_probes")
+SCORED = drawn("scorecard")  # from nearly every table
+SWAPPED = drawn("layer_swaps") | SCORED
+PROBED = {"fidelity", "layers"} | drawn("fidelity_by_k", "table_probes") | SCORED
 COMPARED, CURVES = drawn("partition_comparison"), drawn("training_curves")
-CUT = drawn("similarity_matrices", "maxcut_partitions", "table_partitions")
+CUT = drawn("similarity_matrices", "maxcut_partitions", "table_partitions") | SCORED
 STUDENTS = {"raptor": 2, "probe_students": 2}  # one job of each recipe
 
 

@@ -63,6 +63,7 @@ FIGURES = covered(
     "fidelity_by_k",
     "layer_swaps",
     "training_curves",
+    "scorecard",
 )
 PRINTED = covered("table_partitions", "table_probes")  # tables with a page and a caption
 TABLES = ["teachers", "fidelity", "layers", *PRINTED]
