@@ -153,27 +153,30 @@ def update_rank_falls(evidence: Evidence) -> Finding:
 def perturbations_shrink(evidence: Evidence) -> Finding:
     """Claim 15: a small perturbation of a state is smaller at the last layer.
 
-    log(deviation at the source layer / deviation at L) per layer in between, of the teacher, for
-    sizes up to SMALL; mean over sizes and source layers of each image, t interval over images.
+    By token type: log(deviation at the source layer / deviation at L) per layer in between, of
+    the teacher, for sizes up to SMALL; mean over sizes and source layers of each image, t
+    interval over images.
     """
     table = evidence.of_teacher("perturbation")
-    table = table[(table["model"] == "teacher") & (table["tokens"] == "all")]
+    table = table[(table["model"] == "teacher") & table["tokens"].isin(TOKENS)]
     table = table[(table["relative_size"] <= SMALL) & (table["deviation"] > 0)]
     if table.empty:
         raise NotTested(f"there is no perturbation of at most {100 * SMALL:.0f} % of the norm")
-    table = table.sort_values("layer", kind="stable")
-    ends = table.groupby(["image", "relative_size", "source_layer"]).agg(
-        start=("layer", "first"), stop=("layer", "last"),
-        before=("deviation", "first"), after=("deviation", "last"),
-    )  # fmt: skip
-    ends = ends[(ends["stop"] == table["layer"].max()) & (ends["stop"] > ends["start"])]
-    rate = np.log(ends["before"] / ends["after"]) / (ends["stop"] - ends["start"])
-    by_image = rate.groupby("image").mean()
+    ends = table.sort_values("layer", kind="stable").groupby(
+        ["tokens", "image", "relative_size", "source_layer"]
+    )[["layer", "deviation"]]
+    first, last = ends.first(), ends.last()
+    whole = (last["layer"] == table["layer"].max()) & (last["layer"] > first["layer"])
+    rate = np.log(first["deviation"] / last["deviation"]) / (last["layer"] - first["layer"])
+    by_image = rate[whole].groupby(["tokens", "image"]).mean()
     return Finding(
         "contraction of the angular deviation from the source layer to the last, log per layer, "
         f"over sizes up to {100 * SMALL:.0f} % of the norm, t interval over images",
-        (Part("contraction", mean(by_image, IMAGES, "images")),),
-        len(by_image),
+        tuple(
+            Part(tokens, mean(rates, IMAGES, "images"))
+            for tokens, rates in by_image.groupby("tokens", sort=True)
+        ),
+        table["image"].nunique(),
         "images",
     )
 

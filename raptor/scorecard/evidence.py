@@ -12,39 +12,10 @@ import pandas as pd
 
 from raptor.partition import read_distances
 from raptor.scorecard.thresholds import IMAGES
+from raptor.scorecard.tidy import TABLES, read_tidy
 from raptor.scorecard.verdicts import NotTested
-from raptor.tables.files import read_table, read_tables
 
 METHOD = "maxcut"  # the phases that the claims are about
-
-# Table -> what it is called in a reason, and the columns it must have.
-TABLES = {
-    "similarity": ("similarity of layers", "teacher measure n"),
-    "partitions": ("partitions", "teacher method k seed labels"),
-    "fidelity": (
-        "students",
-        "teacher recipe partition k seed accuracy recovered accuracy_teacher n_test",
-    ),
-    "teachers": ("teachers", "teacher accuracy_head n_test"),
-    "comparison": ("students by partition", "teacher recipe partition k seed recovered"),
-    "swaps": (
-        "layer swaps",
-        "teacher size kind targets distance drop accuracy_teacher chance",
-    ),
-    "ablations": ("ablations", "teacher step seed accuracy_head n_test"),
-    "stochastic_depth": ("stochastic depth", "teacher p seed r2_mean mean_similarity"),
-    "overfitting": ("overfitting", "teacher epoch train_loss val_loss seed r2_mean"),
-    "cost": ("costs", "model k depth parameters block_applications"),
-    "images": (
-        "dynamics by image",
-        "teacher model image layer tokens direction norm speed coherence effective_rank",
-    ),
-    "perturbation": (
-        "perturbations",
-        "teacher model image source_layer layer relative_size tokens deviation",
-    ),
-    "dmd": ("dynamic modes", "teacher model tokens phase real imag spectral_radius"),
-}
 
 
 @dataclass(frozen=True)
@@ -135,13 +106,5 @@ def read_evidence(
         for path in map(Path, matrices)
         if path.stem in (teacher, untrained)
     }
-    found = {name: _read(name, paths) for name, paths in tables.items() if paths}
+    found = read_tidy({name: paths for name, paths in tables.items() if paths})
     return Evidence(teacher, untrained, recipe, k, min_size, measure, distances, found)
-
-
-def _read(name: str, paths: Path | Sequence[Path]) -> pd.DataFrame:
-    """The one place where a table of the run takes the shape that the claims expect."""
-    columns = TABLES[name][1]
-    if isinstance(paths, str | Path):
-        return read_table(Path(paths), columns)
-    return read_tables([Path(path) for path in paths], columns)

@@ -23,7 +23,7 @@ def mean(values: Sequence[float], least: int, what: str) -> Estimate:
     """Mean and 95 % t interval; NotTested with fewer than `least` values (called `what`)."""
     found = summarise(values)
     if found.n < least:
-        raise NotTested(f"{found.n} {what}, at least {least} are needed")
+        raise NotTested(f"too few {what}: {found.n}, at least {least} are needed")
     return Estimate(found.mean, found.ci_low, found.ci_high)
 
 

@@ -19,11 +19,16 @@ from raptor.scorecard.thresholds import (
     SEEDS,
     SIGMAS,
 )
+from raptor.scorecard.tidy import STEPS
 from raptor.scorecard.verdicts import Estimate, Finding, NotTested, Part
 
 # Steps of the ablation: a recipe each, with one thing more than the one before.
-FORCED, AUTOREGRESSIVE = 0, 1
-HELPING = {2: "depth scaling", 3: "cls weighting", 4: "stage 2"}
+FORCED, AUTOREGRESSIVE = STEPS["teacher_forcing"], STEPS["autoregressive"]
+HELPING = {
+    STEPS["depth_scaling"]: "depth scaling",
+    STEPS["token_weights"]: "cls weighting",
+    STEPS["stage2"]: "stage 2",
+}
 
 
 def maxcut_beats_random(evidence: Evidence) -> Finding:
@@ -204,5 +209,5 @@ def _by_step(evidence: Evidence) -> pd.DataFrame:
 
 def _step(steps: pd.DataFrame, step: int) -> pd.Series:
     if step not in steps:
-        raise NotTested(f"the ablations have no step {step}")
+        raise NotTested(f"no recipe of the ablations adds {list(STEPS)[step].replace('_', ' ')}")
     return steps[step].dropna()

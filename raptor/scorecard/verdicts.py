@@ -64,7 +64,7 @@ class Part:
         interval = "" if exact else f"95 % CI {low} to {high}, "
         unit = f" {self.unit}" if self.unit else ""
         side = "above" if self.above else "below"
-        return f"{self.name} {value}{unit} ({interval}claimed {side} {threshold})"
+        return f"{self.name} {value}{unit} ({interval}claimed {side} {threshold}{unit})"
 
     def _text(self, number: float) -> str:
         if math.isinf(number):

@@ -124,7 +124,7 @@ def ablations(means, spread=0.002, seeds=3) -> pd.DataFrame:
         for step, mean in enumerate(means)
         for seed in range(seeds)
     ]
-    return pd.DataFrame(rows).assign(n_test=1000)
+    return pd.DataFrame(rows)
 
 
 PROBE = pd.DataFrame({"teacher": ["vit"], "accuracy_head": [0.9], "n_test": [1000]})
@@ -146,7 +146,7 @@ def each_step_helps(kind):
 
 def cost_is_k_over_depth(kind):
     rows = [("teacher", np.nan, 12, 1200, 12)]
-    runs, spare = (12, 3) if kind == TRUE else (9, 3)
+    runs, spare = (12, 3) if kind == TRUE else (9, 3)  # fewer applications are another model
     rows += [("raptor", k, 12, 100 * k + spare, runs) for k in (2, 3)]
     columns = ["model", "k", "depth", "parameters", "block_applications"]
     return evidence(cost=pd.DataFrame(rows, columns=columns))
@@ -256,7 +256,7 @@ def perturbations_shrink(kind):
                 size = 0.1 * np.exp(rate * (layer - source) + rng.normal(0, 0.05))
                 rows.append((image, source, layer, size))
     table = pd.DataFrame(rows, columns=["image", "source_layer", "layer", "deviation"])
-    table = table.assign(teacher="vit", model="teacher", tokens="all", relative_size=0.1)
+    table = table.assign(teacher="vit", model="teacher", tokens="cls", relative_size=0.1)
     large = table.assign(relative_size=1.0, deviation=1 / table["deviation"])  # must not count
     return evidence(perturbation=pd.concat([table, large]))
 

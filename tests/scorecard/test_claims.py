@@ -18,8 +18,8 @@ from raptor.errors import RaptorError
 from raptor.partition import partition
 from raptor.scorecard import COLUMNS, score, scorecard
 from raptor.scorecard.claims import CLAIMS
-from raptor.scorecard.evidence import TABLES
 from raptor.scorecard.intervals import contiguous_partitions, contrast, placement
+from raptor.scorecard.tidy import TABLES
 from raptor.scorecard.verdicts import VERDICTS, Estimate, Finding, NotTested, Part, judge
 
 ROOT = Path(__file__).parents[2]
@@ -81,11 +81,11 @@ def test_of_another_teacher_nothing_is_told(build):
 def test_too_few_units():
     not_tested("maxcut_beats_random", planted.maxcut_beats_random(TRUE, draws=9), "9 distinct")
     not_tested("maxcut_beats_random", planted.maxcut_beats_random(TRUE, seeds=2), "2 Max-Cut")
-    not_tested("accuracy_is_kept", planted.accuracy_is_kept(TRUE, seeds=2), "2 students with k = 2")
+    not_tested("accuracy_is_kept", planted.accuracy_is_kept(TRUE, seeds=2), "students with k = 2: 2")
     few = evidence(ablations=planted.ablations((0.1, 0.8), seeds=2), teachers=planted.PROBE)
-    not_tested("forcing_collapses", few, "2 seeds")
+    not_tested("forcing_collapses", few, "too few seeds with .* alone: 2")
     short = evidence(ablations=planted.ablations((0.1, 0.7, 0.8)), teachers=planted.PROBE)
-    not_tested("each_step_helps", short, "no step 3")
+    not_tested("each_step_helps", short, "adds token weights")
     two = planted.stochastic_depth_helps(TRUE, rates=(0.0, 0.2))
     not_tested("stochastic_depth_helps", two, "2 rates")
     not_tested("speed_jumps", planted.moving(n=9), "9 images")

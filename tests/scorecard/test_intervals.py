@@ -17,13 +17,13 @@ from raptor.scorecard.intervals import (
     contiguous_partitions,
     contrast,
     kendall_counts,
+    mean,
     placement,
     smallest,
     standardised,
     theil_sen,
     with_images,
 )
-from raptor.scorecard.verdicts import Estimate
 
 RNG = np.random.default_rng
 
@@ -123,14 +123,9 @@ def test_accuracy_kept_covers_the_true_share():
         for _ in range(3):
             accuracy.append((hard + rng.normal(0, 0.01, 1000) < 0.94).mean())
             kept.append(accuracy[-1] / teacher)
-        found = with_images(_t(kept), float(np.mean(accuracy)), 1000, 1 / teacher)
+        found = with_images(mean(kept, 3, ""), float(np.mean(accuracy)), 1000, 1 / teacher)
         missed += not found.low <= truth <= found.high
     assert missed / 300 < 0.07
-
-
-def _t(values) -> Estimate:
-    low, high = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
-    return Estimate(float(np.mean(values)), low, high)
 
 
 def test_blocks_are_rarely_found_where_there_are_none():

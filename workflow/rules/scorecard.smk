@@ -12,11 +12,16 @@ BARE = next(
     None,
 )
 PAIR = [name for name in (JUDGED, BARE) if name]
-# What the claims are tested on, by the names in raptor/scorecard/evidence.py. A table that an
+# What the claims are tested on, by the names in raptor/scorecard/tidy.py. A table that an
 # experiment does not make is left out, and the claims that need it are not tested.
 EVIDENCE = {
-    "similarity": figure("similarity_matrices", "csv"),
-    "partitions": PARTITIONS,
+    "similarity": of_each([JUDGED], "similarity/{teacher}.csv"),
+    "partitions": [
+        path
+        for method in experiment.partition.methods
+        for k in experiment.partition.k
+        for path in of_each(PAIR, f"partitions/{{teacher}}/{method}-k{k}.csv")
+    ],
     "fidelity": table("fidelity"),
     "teachers": table("teachers"),
     "comparison": figure("partition_comparison", "csv"),
