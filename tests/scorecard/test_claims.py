@@ -81,7 +81,9 @@ def test_of_another_teacher_nothing_is_told(build):
 def test_too_few_units():
     not_tested("maxcut_beats_random", planted.maxcut_beats_random(TRUE, draws=9), "9 distinct")
     not_tested("maxcut_beats_random", planted.maxcut_beats_random(TRUE, seeds=2), "2 Max-Cut")
-    not_tested("accuracy_is_kept", planted.accuracy_is_kept(TRUE, seeds=2), "students with k = 2: 2")
+    not_tested(
+        "accuracy_is_kept", planted.accuracy_is_kept(TRUE, seeds=2), "students with k = 2: 2"
+    )
     few = evidence(ablations=planted.ablations((0.1, 0.8), seeds=2), teachers=planted.PROBE)
     not_tested("forcing_collapses", few, "too few seeds with .* alone: 2")
     short = evidence(ablations=planted.ablations((0.1, 0.7, 0.8)), teachers=planted.PROBE)
