@@ -17,6 +17,7 @@ include: "workflow/rules/probes.smk"  # what the students keep: accuracy, RÂ², Î
 include: "workflow/rules/interventions.smk"  # layer swaps inside and across phases
 include: "workflow/rules/comparisons.smk"  # teachers and recipes side by side
 include: "workflow/rules/tables.smk"  # tidy tables over the whole experiment
+include: "workflow/rules/scorecard.smk"  # the paper's claims, tested on these tables
 include: "workflow/rules/figures.smk"  # and the pictures drawn from them
 
 

@@ -79,6 +79,7 @@ class FiguresConfig(Section):
     fidelity_by_k: FidelityFigure = FidelityFigure(row_height_in=2.8)
     layer_swaps: Figure = Figure()
     training_curves: CurvesFigure = CurvesFigure(row_height_in=1.7)
+    scorecard: Figure = Figure(row_height_in=0.28)
     stochastic_depth: TeachersFigure | None = Field(
         default=None, description="trained teachers that differ in their stochastic_depth"
     )

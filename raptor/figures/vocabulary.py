@@ -36,6 +36,12 @@ MEASURES = {
     "cka": Term("linear CKA"),
     "mean_squared_difference": Term("mean squared difference"),
 }
+VERDICTS = {
+    "supported": Term("supported", "C0"),
+    "contradicted": Term("contradicted", "C3"),
+    "inconclusive": Term("inconclusive", "0.35"),
+    "not tested": Term("not tested", "0.65"),
+}
 BASELINES = {
     "linear": Term("linear map of $a_0$", "0.25"),
     "layer_mean": Term("mean per layer", "0.45"),

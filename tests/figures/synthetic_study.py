@@ -13,6 +13,7 @@ import pandas as pd
 from raptor import tables
 from raptor.config.analysis import PartitionConfig
 from raptor.partition import write_partitions
+from raptor.scorecard import scorecard
 
 STUDENT = ["teacher", "recipe", "partition", "k", "seed"]
 METHODS = ("maxcut", "maxcut_exact", "uniform", "random", "random_scattered")
@@ -293,6 +294,24 @@ def tabulate(study: Study) -> None:
     inputs |= side_by_side(study)
     for target, given in inputs.items():
         getattr(tables, target)(**given, output=study.path(f"figures/{target}.csv"))
+    scorecard(
+        teacher="vit",
+        untrained="untrained" if "untrained" in study.teachers else None,
+        recipe=study.recipe,
+        k=study.k[-1],
+        min_size=1,
+        measure=study.measures[0],
+        matrices=matrices,
+        tables={
+            "similarity": study.path("figures/similarity_matrices.csv"),
+            "partitions": phases["partitions"],
+            "fidelity": students_of(study),
+            "teachers": [study.path("probes/vit.csv")],
+            "comparison": study.path("figures/partition_comparison.csv"),
+            "swaps": study.path("figures/layer_swaps.csv"),
+        },
+        output=study.path("figures/scorecard.csv"),
+    )
 
 
 LADDER = {

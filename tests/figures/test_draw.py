@@ -37,6 +37,7 @@ FIGURES = [
     "overfitting",
     "training_paradigms",
     "saturation",
+    "scorecard",
 ]
 PRINTED = ["table_partitions", "table_probes", "table_ablations"]
 # Of the figures that are drawn only where an experiment describes them.
@@ -585,3 +586,17 @@ def test_one_block_is_drawn_wherever_partitions_are(tmp_path):
     assert not cuts.loc[cuts["k"] == 1, "cut_weight"].any()
     text = importlib.import_module("raptor.figures.table_partitions").rows(cuts)
     assert not text.isna().any(axis=None)
+
+
+def test_the_scorecard_tells_what_is_contradicted_and_what_is_not_tested(tmp_path):
+    row = {"title": "Layers form blocks", "paper": "similarity", "n": 9, "reason": "By a test."}
+    row |= {"effect": -1.0, "ci_low": -2.0, "ci_high": -0.5}
+    verdicts = ["contradicted", "supported", "not tested", "not tested"]
+    rows = [row | {"claim": i, "verdict": v} for i, v in enumerate(verdicts, start=1)]
+    text = says("scorecard", pd.DataFrame(rows), tmp_path)
+    assert "the 4 claims of the paper**: 1 supported, 1 contradicted, 2 not tested." in text
+    assert "(1) Layers form blocks. The paper: similarity. Here: By a test." in text
+    assert "Not tested: 3 and 4 (By a test)." in text
+    assert "Inconclusive:" not in text
+    text = says("scorecard", pd.DataFrame(rows[1:2]), tmp_path)
+    assert "No claim that could be tested is contradicted." in text

@@ -32,12 +32,13 @@ def drawn(*targets: str) -> set[str]:
     return {f"{target}_data" for target in targets} | set(targets)
 
 
-SWAPPED = drawn("layer_swaps")
-PROBED = {"fidelity", "layers"} | drawn("fidelity_by_k", "table_probes", "saturation")
+SCORED = drawn("scorecard")  # from nearly every table
+SWAPPED = drawn("layer_swaps") | SCORED
+PROBED = {"fidelity", "layers"} | drawn("fidelity_by_k", "table_probes", "saturation") | SCORED
 COMPARED, CURVES = drawn("partition_comparison"), drawn("training_curves")
-CUT = drawn("similarity_matrices", "maxcut_partitions", "table_partitions")
-ALONG, RECIPES = drawn("stochastic_depth", "overfitting"), drawn("training_paradigms")
-RECIPES |= drawn("table_ablations")
+CUT = drawn("similarity_matrices", "maxcut_partitions", "table_partitions") | SCORED
+ALONG = drawn("stochastic_depth", "overfitting") | SCORED
+RECIPES = drawn("training_paradigms", "table_ablations") | SCORED
 SMOKE_CONFIG = load_yaml(ROOT / "config/smoke.yaml")
 TEACHERS = list(SMOKE_CONFIG.teachers)
 TRAINED = sum(isinstance(spec, TrainedTeacher) for spec in SMOKE_CONFIG.teachers.values())

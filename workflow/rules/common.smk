@@ -73,6 +73,7 @@ FIGURES = covered(
     "overfitting",
     "training_paradigms",
     "saturation",
+    "scorecard",
 )
 # Tables with a page and a caption.
 PRINTED = covered("table_partitions", "table_probes", "table_ablations")

@@ -6,7 +6,7 @@ for target in FIGURES:
         name:
             target
         input:
-            table=figure(target, "csv"),
+            table=table(target) if target == "scorecard" else figure(target, "csv"),
             style="raptor/figures/style.mplstyle",
             template=f"workflow/report/{target}.rst",
         output:

@@ -1,0 +1,252 @@
+"""Claims about the phases: blocks of similarity, their training, jumps of speed, layer swaps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from raptor.partition import partition
+from raptor.scorecard.evidence import METHOD, Evidence
+from raptor.scorecard.intervals import (
+    contiguous_partitions,
+    contrast,
+    mean,
+    of_mean_profile,
+    percentiles,
+    placement,
+    resample_counts,
+)
+from raptor.scorecard.thresholds import HARMLESS, IMAGES, STEADY, SWAPS
+from raptor.scorecard.verdicts import Estimate, Finding, NotTested, Part
+
+
+def blocks(evidence: Evidence) -> Finding:
+    """Claim 1: two layers of one phase are more alike than two of different phases.
+
+    Similarity falls with the distance in depth whether there are blocks or not, so layers are
+    compared at equal distance. Two parts: (a) an exact permutation test, the contrast of the
+    Max-Cut phases among those of all contiguous partitions into k segments; (b) its size, with a
+    bootstrap over images. Max-Cut chose the phases on the same images: what it gains by that is
+    estimated by cutting every resample anew, and taken off in both (Efron's optimism).
+    """
+    teacher = evidence.teacher
+    labels, (distance_LL, _) = evidence.labels(teacher), evidence.distance(teacher)
+    others = [
+        float(contrast(-distance_LL, other, matched=True))
+        for other in contiguous_partitions(len(labels), evidence.k, evidence.min_size)
+        if other != labels
+    ]
+    size = _matched_contrast(evidence, teacher)
+    n, note = _images(evidence)
+    return Finding(
+        f"exact permutation test over the {len(others) + 1} contiguous partitions into "
+        f"{evidence.k} segments, and bootstrap over images, of the similarity within minus across "
+        "phases at equal distance in depth",
+        (
+            Part("contrast above that of other partitions", placement(size[0], others)),
+            Part("contrast", percentiles(*size)),
+        ),
+        n,
+        "images",
+        note,
+    )
+
+
+def training_makes_phases(evidence: Evidence) -> Finding:
+    """Claim 8: the block contrast of the trained teacher exceeds that of its initial weights.
+
+    Each is cut by Max-Cut into k phases of its own; bootstrap over images, the same draws for
+    both. As the plain contrast grows with how far the states move, the contrast at equal
+    distance in depth (claim 1) must exceed that of the untrained teacher too.
+    """
+    if evidence.untrained is None:
+        raise NotTested("there is no untrained teacher")
+    names = (evidence.teacher, evidence.untrained)
+    plain = [_contrast(evidence, name) for name in names]
+    matched = [_matched_contrast(evidence, name) for name in names]
+    n, note = _images(evidence)
+    return Finding(
+        f"bootstrap over images of the block contrast (Max-Cut, k = {evidence.k}) of the trained "
+        "minus that of the untrained teacher",
+        (
+            Part("difference", _difference(*plain)),
+            Part("difference at equal distance in depth", _difference(*matched)),
+        ),
+        n,
+        "images",
+        note,
+    )
+
+
+def speed_jumps(evidence: Evidence) -> Finding:
+    """Claim 12: the angular speed is near-stationary inside a phase and jumps at its boundaries.
+
+    The speed of layer l is the angle from state l - 1 to state l; it is at a boundary when the
+    two layers lie in different phases (l = 2..L, as the embedding has no phase). Three parts:
+    (a) speed at boundaries minus inside, paired per image; (b) the same difference of the mean
+    profile against all other places for as many boundaries, an exact permutation test, without
+    which any uneven profile would pass (a); (c) the spread inside phases over the mean speed
+    there, where a phase has several such layers.
+    """
+    labels = evidence.labels(evidence.teacher)
+    speeds_NL = evidence.profile("all", "speed", first=2)
+    if speeds_NL.shape[1] != len(labels) - 1:
+        raise NotTested(
+            f"the speeds are of {speeds_NL.shape[1] + 1} layers, the phases of {len(labels)}"
+        )
+    partitions = contiguous_partitions(len(labels), evidence.k, evidence.min_size)
+    profile_L = speeds_NL.mean(axis=0)
+    others = [_jump(profile_L, other) for other in partitions if other != labels]
+    parts = [
+        Part("boundary minus inside (rad)", mean(_jump(speeds_NL, labels), IMAGES, "images")),
+        Part("above other boundaries (rad)", placement(float(_jump(profile_L, labels)), others)),
+    ]
+    phase_L = np.where(np.diff(labels) == 0, labels[1:], 0)
+    if any((phase_L == phase).sum() > 1 for phase in set(labels)):
+        spread = of_mean_profile(speeds_NL, lambda rows: _spread_inside(rows, phase_L), "steady")
+        parts.append(Part("spread inside over mean speed", spread, STEADY, above=False))
+    return Finding(
+        f"angular speed paired by image, and exact permutation test over {len(partitions)} "
+        "contiguous partitions",
+        tuple(parts),
+        len(speeds_NL),
+        "images",
+    )
+
+
+def swaps_inside_are_harmless(evidence: Evidence) -> Finding:
+    """Claim 16: swaps inside a phase are harmless, swaps across phases destructive.
+
+    (a) Drop in accuracy across minus inside, compared between swaps of the same number of layers
+    over the same mean distance; (b) for each number of layers, the drop inside against HARMLESS
+    of the accuracy above chance. Bootstrap over sets of layers replaced, since swaps of the same
+    layers are no independent trials; the test images are the same in all.
+    """
+    table = evidence.of_teacher("swaps")
+    table = table[table["kind"].isin(("intra", "inter"))]
+    first = table.iloc[0]
+    harmless = HARMLESS * (first["accuracy_teacher"] - first["chance"])
+    parts = [Part("across minus inside at equal distance", _gap(table), unit="points")]
+    inside = table[table["kind"] == "intra"]
+    for size, some in inside.groupby("size", sort=True):
+        drop = _mean_drop(some, int(size))
+        name = f"drop inside, {size} layer{'s' if size > 1 else ''},"
+        parts.append(Part(name, drop, harmless, above=False, unit="points"))
+    return Finding(
+        "bootstrap over sets of replaced layers",
+        tuple(parts),
+        len(table),
+        "swaps",
+    )
+
+
+# --- block contrast -----------------------------------------------------------------------------
+
+
+def _contrast(evidence: Evidence, teacher: str) -> tuple[float, np.ndarray]:
+    """Block contrast under the teacher's own phases, and of each resample."""
+    labels, (distance_LL, resamples_RLL) = evidence.labels(teacher), evidence.distance(teacher)
+    value = float(contrast(-distance_LL, labels, matched=False))
+    return value, contrast(-resamples_RLL, labels, matched=False)
+
+
+def _matched_contrast(evidence: Evidence, teacher: str) -> tuple[float, np.ndarray]:
+    """The contrast at equal distance in depth, less its optimism, and of each resample."""
+    labels, (distance_LL, resamples_RLL) = evidence.labels(teacher), evidence.distance(teacher)
+    optimism = np.mean(_gained_by_cutting(evidence, distance_LL, resamples_RLL))
+    value = float(contrast(-distance_LL, labels, matched=True))
+    draws = contrast(-resamples_RLL, labels, matched=True)
+    return value - optimism, draws - optimism
+
+
+def _gained_by_cutting(
+    evidence: Evidence, distance_LL: np.ndarray, resamples_RLL: np.ndarray
+) -> list[float]:
+    """By how much the phases found on a resample do better there than on the images themselves."""
+    gains = []
+    for one_LL in resamples_RLL:
+        found = partition(one_LL, evidence.k, method=METHOD, min_size=evidence.min_size).labels
+        gains.append(float(contrast(distance_LL - one_LL, found, matched=True)))
+    return [gain for gain in gains if not np.isnan(gain)] or [np.nan]
+
+
+def _difference(a: tuple[float, np.ndarray], b: tuple[float, np.ndarray]) -> Estimate:
+    both = min(len(a[1]), len(b[1]))
+    return percentiles(a[0] - b[0], a[1][:both] - b[1][:both])
+
+
+def _images(evidence: Evidence) -> tuple[int, str]:
+    """How many images the similarity is a mean over."""
+    table = evidence.of_teacher("similarity")
+    n = int(table.loc[table["measure"] == evidence.measure, "n"].max())
+    if n < IMAGES:
+        raise NotTested(f"{n} images, at least {IMAGES} are needed")
+    return n, "phases held fixed in the bootstrap"
+
+
+# --- speed --------------------------------------------------------------------------------------
+
+
+def _jump(speeds: np.ndarray, labels: Sequence[int]) -> np.ndarray:
+    """Mean speed (…) at boundaries minus inside, of speeds (…, L - 1) of the layers 2..L."""
+    boundary_L = np.diff(labels) != 0
+    return speeds[..., boundary_L].mean(axis=-1) - speeds[..., ~boundary_L].mean(axis=-1)
+
+
+def _spread_inside(speeds_RL: np.ndarray, phase_L: np.ndarray) -> np.ndarray:
+    """Pooled sd inside phases over the mean; `phase_L` is 0 at a boundary."""
+    squares, freedom = 0.0, 0
+    for phase in sorted(set(phase_L) - {0}):
+        inside_RL = speeds_RL[:, phase_L == phase]
+        squares = squares + ((inside_RL - inside_RL.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+        freedom += inside_RL.shape[1] - 1
+    return np.sqrt(squares / freedom) / speeds_RL[:, phase_L > 0].mean(axis=1)
+
+
+# --- swaps --------------------------------------------------------------------------------------
+
+
+def _gap(table: pd.DataFrame) -> Estimate:
+    """Drop across minus inside over the strata of size and distance that have both kinds.
+
+    Strata are weighted n₁n₂ / (n₁ + n₂), as in `contrast_weights`.
+    """
+    strata = table.groupby(["size", table["distance"].round()])
+    shared = strata["kind"].transform("nunique") == 2
+    if not shared.any():
+        raise NotTested("no swap inside a phase reaches as far as a swap across")
+    table = table[shared]
+    sets = _sets(table)
+    stratum = table.groupby(["size", table["distance"].round()]).ngroup().to_numpy()
+    across, drop = (table["kind"] == "inter").to_numpy(), table["drop"].to_numpy()
+
+    def gap(weight_RN: np.ndarray) -> np.ndarray:
+        total, sums = 0.0, 0.0
+        for one in range(stratum.max() + 1):
+            n, means = [], []
+            for kind in (across, ~across):
+                here_RN = weight_RN * (kind & (stratum == one))
+                n.append(here_RN.sum(axis=1))
+                means.append(here_RN @ drop / np.maximum(n[-1], 1))
+            share = n[0] * n[1] / np.maximum(n[0] + n[1], 1)
+            sums, total = sums + share * (means[0] - means[1]), total + share
+        return np.divide(sums, total, out=np.full_like(sums, np.nan), where=total > 0)
+
+    counts_RN = resample_counts(sets.max() + 1, "swaps", "gap")[:, sets]
+    return percentiles(float(gap(np.ones((1, len(table))))[0]), gap(counts_RN))
+
+
+def _mean_drop(table: pd.DataFrame, size: int) -> Estimate:
+    sets, drop = _sets(table), table["drop"].to_numpy()
+    counts_RN = resample_counts(sets.max() + 1, "swaps", "inside", size)[:, sets]
+    return percentiles(float(drop.mean()), counts_RN @ drop / counts_RN.sum(axis=1))
+
+
+def _sets(table: pd.DataFrame) -> np.ndarray:
+    """The number of the set of layers that each swap replaces."""
+    sets, names = pd.factorize(table["targets"], sort=True)
+    if len(names) < SWAPS:
+        raise NotTested(f"{len(names)} sets of replaced layers, at least {SWAPS} are needed")
+    return sets

@@ -1,0 +1,67 @@
+# The paper's claims, each with an effect, an interval and a verdict.
+# The subject: the first teacher and recipe of the study in which Raptors are compared by k.
+SUBJECT = experiment.students[FIDELITY[0]]
+JUDGED = SUBJECT.teachers[0]
+# Its control: the same architecture, untrained.
+BARE = next(
+    (
+        name
+        for name, spec in experiment.teachers.items()
+        if isinstance(spec, UntrainedTeacher) and spec.like == JUDGED
+    ),
+    None,
+)
+PAIR = [name for name in (JUDGED, BARE) if name]
+# What the claims are tested on, by the names in raptor/scorecard/tidy.py. A table that an
+# experiment does not make is left out, and the claims that need it are not tested.
+EVIDENCE = {
+    "similarity": of_each([JUDGED], "similarity/{teacher}.csv"),
+    "partitions": [
+        path
+        for method in experiment.partition.methods
+        for k in experiment.partition.k
+        for path in of_each(PAIR, f"partitions/{{teacher}}/{method}-k{k}.csv")
+    ],
+    "fidelity": table("fidelity"),
+    "teachers": table("teachers"),
+    "comparison": figure("partition_comparison", "csv"),
+    "swaps": figure("layer_swaps", "csv"),
+    **({"ablations": table("table_ablations")} if "table_ablations" in PRINTED else {}),
+    **{
+        name: figure(name, "csv") for name in ("stochastic_depth", "overfitting") if name in FIGURES
+    },
+}
+
+
+# Test every claim; a claim without the tables that it needs is not tested.
+rule scorecard_data:
+    input:
+        **EVIDENCE,
+        matrices=of_each(PAIR, "similarity/{teacher}.npz"),
+    output:
+        table("scorecard"),
+    log:
+        results("logs/tables/scorecard.log"),
+    benchmark:
+        results("benchmarks/tables/scorecard.tsv")
+    priority: 20
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem="1GB",
+        runtime=10,
+    params:
+        subject={
+            "teacher": JUDGED,
+            "untrained": BARE,
+            "recipe": SUBJECT.recipes[0],
+            "k": experiment.swaps.k,
+            "min_size": experiment.partition.min_size,
+            "measure": experiment.partition.measure,
+        },
+        code=script_code("scorecard"),
+    message:
+        "Testing the paper's claims"
+    script:
+        "../scripts/scorecard.py"
