@@ -17,6 +17,7 @@ include: "workflow/rules/probes.smk"  # what the students keep: accuracy, RÂ², Î
 include: "workflow/rules/interventions.smk"  # layer swaps inside and across phases
 include: "workflow/rules/tables.smk"  # tidy tables over the whole experiment
 include: "workflow/rules/figures.smk"  # and the pictures drawn from them
+include: "workflow/rules/report.smk"  # one page with all of it
 
 
 report: "workflow/report/workflow.rst"
