@@ -42,7 +42,7 @@ class Entry:
     data: str  # the table behind it, relative to the folder of the experiment
     place: float  # number of the figure or table in the paper
     picture: str = ""  # PNG as base64
-    table: Markup = Markup("")
+    table: str = ""  # HTML
 
 
 def write_report(
@@ -56,10 +56,11 @@ def write_report(
 ) -> None:
     """Write the page `output` about these pictures (`.png`) and printed tables (`.html`).
 
-    Each has its caption (`.rst`) beside it. The scorecard comes first, the rest in the order of
-    the paper, what has no number there in the order given. `experiment`: `experiment` (its
-    name), `data`, `teachers`, `students` as in the configuration, and `n_students`. `front`:
-    the caption of the whole report, `template`: the page.
+    Each has its caption (`.rst`) beside it, and its table (`.csv`), which the page only names.
+    The scorecard comes first, the rest in the order of the paper, what has no number there in
+    the order given. `experiment`: `experiment` (its name), `data`, `teachers`, `students` as in
+    the configuration, and `n_students`. `front`: the caption of the whole report, `template`:
+    the page.
     """
     entries = sorted([*map(_figure, figures), *map(_table, tables)], key=_order)
     named = {"snakemake": {"config": {"experiment": experiment["experiment"]}}}
@@ -110,10 +111,19 @@ def _entry(path: Path, title: str, **content: Any) -> Entry:
         lead=Markup(lead.group(1)).striptags() if lead else "",
         caption=html,
         alt=sentence.group() if sentence else "",
-        data=f"{path.parent.name}/{path.stem}.csv",
+        data=_data(path),
         place=int(place.group(1)) if place else math.inf,
         **content,
     )
+
+
+def _data(path: Path) -> str:
+    """The table behind `path`: beside it, or in tables/ where it serves more than the picture."""
+    beside = path.with_suffix(".csv")
+    for table in (beside, path.parent.parent / "tables" / beside.name):
+        if table.exists():
+            return f"{table.parent.name}/{table.name}"
+    raise _missing(beside)
 
 
 def _order(entry: Entry) -> tuple[bool, bool, float]:
@@ -157,6 +167,10 @@ def _bytes(path: Path) -> bytes:
     try:
         return Path(path).read_bytes()
     except FileNotFoundError:
-        raise RaptorError(
-            f"{path}: missing, and the report needs it; run `make report`, which makes it"
-        ) from None
+        raise _missing(path) from None
+
+
+def _missing(path: Path) -> RaptorError:
+    return RaptorError(
+        f"{path}: missing, and the report needs it; run `make report`, which makes it"
+    )
