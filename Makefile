@@ -1,4 +1,5 @@
-# make figures   every figure and table of config/laptop.yaml, and the report
+# make figures   every figure and table of config/laptop.yaml, and the reports
+# make report    the same: what is there already stays, so it only writes the reports again
 # make test      the whole test suite
 # make smoke     the same pipeline at toy size
 # make bench     speed and memory, as ratios
@@ -7,9 +8,9 @@ CONFIG ?= config/laptop.yaml
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: figures test smoke bench lint
+.PHONY: figures report test smoke bench lint
 
-figures: .venv/ready
+figures report: .venv/ready
 	@$(BIN)/python -m raptor.make $(CONFIG)
 
 smoke: .venv/ready

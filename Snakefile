@@ -19,6 +19,7 @@ include: "workflow/rules/comparisons.smk"  # teachers and recipes side by side
 include: "workflow/rules/tables.smk"  # tidy tables over the whole experiment
 include: "workflow/rules/scorecard.smk"  # the paper's claims, tested on these tables
 include: "workflow/rules/figures.smk"  # and the pictures drawn from them
+include: "workflow/rules/report.smk"  # one page with all of it
 
 
 report: "workflow/report/workflow.rst"

@@ -13,7 +13,7 @@ from raptor.errors import RaptorError
 
 
 def run(path: str) -> None:
-    """Run Snakemake with the configuration `path`, then write its report.
+    """Run Snakemake with the configuration `path`, then write the reports, ours and Snakemake's.
 
     Only one run at a time may use this checkout. A run that was killed leaves Snakemake's lock
     behind; whoever holds ours knows that no other run is alive, and may remove it.
@@ -26,11 +26,20 @@ def run(path: str) -> None:
         except OSError:
             raise RaptorError("another `make` is running here; wait for it or stop it") from None
         _announce(config)
-        report = f"results/{config.experiment}/report.zip"
-        for arguments in (["--unlock", "--quiet", "all"], [], ["--report", report]):
-            command = [sys.executable, "-m", "snakemake", "--configfile", path, *arguments]
+        results = f"results/{config.experiment}"
+        for arguments in (
+            ["--unlock", "--quiet", "all"],
+            ["figures", "report_page"],
+            ["--report", f"{results}/report.zip"],
+        ):
+            command = [sys.executable, "-m", "snakemake", *arguments, "--configfile", path]
             subprocess.run(command, check=True)
-    print(f"raptor: done. Figures, tables and the report are in results/{config.experiment}/")
+    print(
+        f"raptor: done. All figures and tables are in {results}/, and on one page in\n"
+        f"  {results}/report.html\n"
+        "Snakemake's report, with the rules and the time of each, is report/report.html in\n"
+        f"  {results}/report.zip"
+    )
 
 
 def _announce(config: Experiment) -> None:

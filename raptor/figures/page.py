@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 
 STYLE = """
@@ -16,7 +18,13 @@ th, td { padding: .3em .8em .3em 0; font-variant-numeric: tabular-nums; }
 def page(rows: pd.DataFrame) -> str:
     """`rows` (text, headers as column names) as a page; the text is escaped."""
     table = rows.to_html(index=False, border=0, na_rep="–", justify="unset")
+    table = table.replace("<th>", '<th scope="col">')
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
         f"<style>{STYLE}</style></head>\n<body>\n{table}\n</body>\n</html>\n"
     )
+
+
+def table_of(page: str) -> str:
+    """The table of a page that `page` made, for another page to hold."""
+    return re.search(r"<table.*</table>", page, re.S).group()
