@@ -7,8 +7,10 @@ Source: paper, "Max-Cut phases". `maxcut` is the best-first bisection behind the
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -88,7 +90,7 @@ def partition(
       would leave too little room for the k-th segment is not taken.
     - `maxcut_exact`: most weight across among all contiguous partitions, by dynamic programming.
     - `uniform`: sizes as equal as possible, larger segments first.
-    - `random`: uniform over all contiguous partitions (draws can repeat between seeds).
+    - `random`: uniform over all contiguous partitions.
     - `random_scattered`: group sizes of `random` with the same seed, layers assigned at random,
       never contiguous unless every assignment is (k = 1 or k = L).
 
@@ -341,21 +343,17 @@ def write_partitions(
 
     `matrices`: the npz of `raptor.similarity.write_similarity`. `outputs`: `(method, k)` -> CSV
     with one row per seed 0 … `random_seeds` - 1; only the random methods differ between rows, and
-    seed s cuts at the same sizes in `random` and `random_scattered`. `stability`: one row per
+    seed s cuts at the same sizes in `random` and `random_scattered`. The draws of `random` are
+    distinct until there is no other contiguous partition left. `stability`: one row per
     Max-Cut method, k (those of `outputs`) and boundary b, which lies between layers b and b + 1.
     `epsilon`: what `maxcut` stops at for each `config.epsilon`. `seed`: base of the random draws.
     """
     distance_LL, resamples_RLL = read_distances(matrices, config.measure)
+    seeds = {k: _distinct_seeds(len(distance_LL), k, config, seed) for _, k in outputs}
     for (method, k), path in outputs.items():
         cuts = [
-            partition(
-                distance_LL,
-                k,
-                method=method,
-                min_size=config.min_size,
-                seed=derive_seed(seed, "partition", k, draw),
-            )
-            for draw in range(config.random_seeds)
+            partition(distance_LL, k, method=method, min_size=config.min_size, seed=own)
+            for own in seeds[k]
         ]
         rows = [_partition_row(teacher, cut, draw) for draw, cut in enumerate(cuts)]
         _write_csv(path, PARTITION_COLUMNS, rows)
@@ -373,6 +371,24 @@ def write_partitions(
         segments = format_segments(cut.segments)
         rows.append({"teacher": teacher, "epsilon": fraction, "k": cut.k, "segments": segments})
     _write_csv(epsilon, EPSILON_COLUMNS, rows)
+
+
+def _distinct_seeds(depth: int, k: int, config: PartitionConfig, seed: int) -> list[int]:
+    """Seeds of `random_seeds` random contiguous partitions, each as often as any other or once
+    more: where there are enough, all are distinct. Raising `random_seeds` keeps those before."""
+    possible = math.comb(depth - k * (config.min_size - 1) - 1, k - 1)
+    seeds: list[int] = []
+    drawn: set[tuple[int, ...]] = set()
+    for draw in itertools.count():
+        if len(seeds) == config.random_seeds:
+            return seeds
+        own = derive_seed(seed, "partition", k, draw)
+        sizes = tuple(_random_sizes(np.random.default_rng(own), depth, k, config.min_size))
+        if sizes not in drawn:
+            drawn.add(sizes)
+            seeds.append(own)
+        if len(drawn) == possible:
+            drawn.clear()
 
 
 def read_distances(matrices: Path, measure: str) -> tuple[np.ndarray, np.ndarray]:

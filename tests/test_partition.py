@@ -19,6 +19,7 @@ from raptor.config.analysis import Method, PartitionConfig
 from raptor.errors import RaptorError
 from raptor.partition import (
     METHODS,
+    _distinct_seeds,
     block_contrast,
     boundary_stability,
     cut_weight,
@@ -432,6 +433,24 @@ def test_written_partitions_read_back(written):
         for m in ("random", "random_scattered")
     ]
     assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize(
+    ("depth", "k", "min_size", "possible"), [(8, 3, 1, 21), (8, 2, 1, 7), (9, 3, 2, 10)]
+)
+def test_random_draws_are_distinct_as_long_as_they_can_be(depth, k, min_size, possible):
+    matrix = np.ones((depth, depth)) - np.eye(depth)
+
+    def drawn(count):
+        config = PartitionConfig(methods=["random"], k=[k], min_size=min_size, random_seeds=count)
+        seeds = _distinct_seeds(depth, k, config, 0)
+        cut = lambda seed: partition(matrix, k, method="random", min_size=min_size, seed=seed)
+        return [cut(seed).labels for seed in seeds]
+
+    often = drawn(2 * possible + 3)
+    assert len(set(often[:possible])) == possible
+    assert set(Counter(often).values()) == {2, 3}
+    assert drawn(5) == often[:5]  # more draws keep those before
 
 
 def test_written_stability_and_epsilon(written):
