@@ -8,6 +8,7 @@ from raptor.config.load import load
 from raptor.targets import partitioned_teachers, student_groups
 
 RAW = yaml.safe_load((Path(__file__).parents[1] / "config/laptop.yaml").read_text())
+del RAW["dynamics"]  # its Raptor would have to be among the students
 
 
 def config(**grids):
