@@ -87,6 +87,25 @@ def study_files(study, stage, suffix):
     return [results(f"{stage}/{group.path}{suffix}") for group in student_groups(experiment, study)]
 
 
+def dynamics_student(wildcards):
+    """The index that holds the Raptor whose dynamics are measured; nothing where none is trained."""
+    asked = experiment.dynamics
+    wanted = (wildcards.teacher, asked.recipe, asked.partition, asked.k)
+    return [
+        results(f"raptor/{group.path}.json")
+        for group in student_groups(experiment)
+        if (group.teacher, group.recipe, group.method, group.k) == wanted and group.first == 0
+    ]
+
+
+def dynamics_phases(wildcards):
+    """The partition with the phases; nothing where the teacher is too shallow to be cut."""
+    asked = experiment.dynamics
+    cut = wildcards.teacher in partitioned_teachers(experiment)
+    path = f"partitions/{wildcards.teacher}/{asked.partition}-k{asked.k}.csv"
+    return [results(path)] if cut else []
+
+
 onstart:
     os.makedirs(RESULTS, exist_ok=True)
     with open(results("config.resolved.yaml"), "w") as file:
