@@ -16,6 +16,7 @@ include: "workflow/rules/raptor.smk"  # one weight-tied block per phase, trained
 include: "workflow/rules/probes.smk"  # what the students keep: accuracy, R², ε
 include: "workflow/rules/interventions.smk"  # layer swaps inside and across phases
 include: "workflow/rules/comparisons.smk"  # teachers and recipes side by side
+include: "workflow/rules/dynamics.smk"  # how states move over depth, and what noise does
 include: "workflow/rules/tables.smk"  # tidy tables over the whole experiment
 include: "workflow/rules/scorecard.smk"  # the paper's claims, tested on these tables
 include: "workflow/rules/figures.smk"  # and the pictures drawn from them

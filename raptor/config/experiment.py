@@ -15,6 +15,7 @@ from raptor.config.analysis import (
 )
 from raptor.config.comparisons import comparison_faults
 from raptor.config.data import DataConfig
+from raptor.config.dynamics import DynamicsConfig
 from raptor.config.fields import Name, NonNegativeInt, Section
 from raptor.config.figures import FiguresConfig
 from raptor.config.students import Recipe, StudentGrid
@@ -42,6 +43,7 @@ class Experiment(Section):
     students: dict[Name, StudentGrid]
     probes: ProbesConfig = ProbesConfig()
     swaps: SwapsConfig
+    dynamics: DynamicsConfig | None = None
     figures: FiguresConfig = FiguresConfig()
 
     def architecture(self, teacher: str) -> TrainedTeacher:
@@ -59,6 +61,7 @@ class Experiment(Section):
         faults = [*_data_faults(self), *_teacher_faults(self)]
         if not faults:  # the rest needs sound teachers
             faults = [*_partition_faults(self), *_student_faults(self), *_figure_faults(self)]
+            faults += _dynamics_faults(self)
         if faults:
             raise ValueError("\n".join(dict.fromkeys(faults)))
         return self
@@ -159,12 +162,16 @@ def _partition_faults(config: Experiment) -> list[str]:
     studied = [name for name in config.teachers if name in studied.union(swaps.teachers)]
     for k in config.partition.k:
         faults += _cut_faults(config, "partition.k", studied, k)
-    if swaps.partition not in config.partition.methods or swaps.k not in config.partition.k:
-        faults.append(
-            f"swaps.partition: {swaps.partition} with k = {swaps.k} is not computed; "
-            "add it to partition.methods and partition.k"
-        )
-    return faults
+    return faults + _computed_faults(config, "swaps", swaps.partition, swaps.k)
+
+
+def _computed_faults(config: Experiment, section: str, method: str, k: int) -> list[str]:
+    if method in config.partition.methods and k in config.partition.k:
+        return []
+    return [
+        f"{section}.partition: {method} with k = {k} is not computed; "
+        "add it to partition.methods and partition.k"
+    ]
 
 
 def _cut_faults(config: Experiment, where: str, teachers: list[str], k: int) -> list[str]:
@@ -211,6 +218,56 @@ def _batch_faults(config: Experiment, recipe: str) -> list[str]:
         for name, stage in stages.items()
         if stage is not None and stage.batch_size > config.data.splits.train
     ]
+
+
+def _dynamics_faults(config: Experiment) -> list[str]:
+    dynamics = config.dynamics
+    if dynamics is None:
+        return []
+    unknown = _unknown("dynamics.teachers", dynamics.teachers, config.teachers)
+    faults = unknown + _unknown("dynamics.recipe", [dynamics.recipe], config.recipes)
+    faults += _computed_faults(config, "dynamics", dynamics.partition, dynamics.k)
+    if not faults and not any(_has_student(config, name) for name in dynamics.teachers):
+        faults.append(
+            f"dynamics.teachers: none of {dynamics.teachers} has students of recipe "
+            f"{dynamics.recipe}, partition {dynamics.partition} and k = {dynamics.k}; "
+            "add such a grid to students"
+        )
+    if not unknown:
+        faults += _beyond_teacher(config)
+    return faults
+
+
+def _has_student(config: Experiment, teacher: str) -> bool:
+    """Whether a grid of students holds the Raptor that `dynamics` measures."""
+    dynamics = config.dynamics
+    return any(
+        teacher in grid.teachers
+        and dynamics.recipe in grid.recipes
+        and dynamics.partition in grid.partitions
+        and dynamics.k in grid.k
+        for grid in config.students.values()
+    )
+
+
+def _beyond_teacher(config: Experiment) -> list[str]:
+    """Layers and dimensions that a teacher of `dynamics` does not have."""
+    faults = []
+    sources, rank = config.dynamics.perturbation.source_layers or [], config.dynamics.dmd.rank or 0
+    for teacher in config.dynamics.teachers:
+        architecture = config.architecture(teacher)
+        beyond = [layer for layer in sources if layer >= architecture.depth]
+        if beyond:
+            faults.append(
+                f"dynamics.perturbation.source_layers: {beyond} are not below the depth "
+                f"{architecture.depth} of teacher {teacher}"
+            )
+        if rank > architecture.width:
+            faults.append(
+                f"dynamics.dmd.rank: {rank} is more than the width {architecture.width} of "
+                f"teacher {teacher}"
+            )
+    return faults
 
 
 def _figure_faults(config: Experiment) -> list[str]:

@@ -129,6 +129,14 @@ def set_in(raw, dotted, value):
             "maxcut_partitions.teachers: k = 8 is more than the 3 layers of teacher shallow",
         ),
         ("figures.similarity_matrices.teachers", ["vot"], "similarity_matrices.teachers: 'vot'"),
+        ("dynamics.teachers", ["vot"], "dynamics.teachers: 'vot' is not one of"),
+        ("dynamics.recipe", "papr", "dynamics.recipe: 'papr' is not one of"),
+        ("dynamics.recipe", "paper", "none of ['vit', 'untrained'] has students of"),
+        ("dynamics.k", 5, "dynamics.partition: maxcut with k = 5 is not computed"),
+        ("dynamics.perturbation.source_layers", [0, 8], "[8] are not below the depth 8 of teacher"),
+        ("dynamics.perturbation.source_layers", [-1], "source_layers.0: -1: input should be"),
+        ("dynamics.perturbation.relative_size", [0.1], "did you mean relative_sizes?"),
+        ("dynamics.dmd.rank", 49, "dynamics.dmd.rank: 49 is more than the width 48 of teacher vit"),
     ],
 )
 def test_each_fault_names_the_key_and_what_to_do(raw, key, value, expected):
@@ -187,6 +195,11 @@ def test_all_faults_at_once(raw):
 def test_a_missing_section_is_named(raw):
     del raw["partition"]
     assert "partition: this key is required" in faults(raw)
+
+
+def test_dynamics_may_be_left_out(raw):
+    del raw["dynamics"]
+    assert load(raw).dynamics is None
 
 
 def test_yaml_numbers_without_a_dot_are_numbers(raw):

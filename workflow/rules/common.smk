@@ -29,6 +29,7 @@ from raptor.config.teachers import (
     UntrainedTeacher,
 )
 from raptor.provenance import code_digest
+from raptor.student import Student
 from raptor.targets import (
     jobs_with,
     partitioned_teachers,
@@ -152,6 +153,24 @@ def files_with(students, stage, suffix):
 def rows_of(students):
     """Teacher, recipe, method, k and seed of each of these students."""
     return [[*key, *student] for key, group in students.items() for student in group]
+
+
+def dynamics_student(wildcards):
+    """The index that holds the Raptor whose dynamics are measured; nothing where none is trained."""
+    asked = experiment.dynamics
+    first = Student(asked.partition, asked.k, seed=0)
+    return [
+        results(f"raptor/{job.path}.json")
+        for job in jobs_with(experiment, {(wildcards.teacher, asked.recipe): [first]})
+    ]
+
+
+def dynamics_phases(wildcards):
+    """The partition with the phases; nothing where the teacher is too shallow to be cut."""
+    asked = experiment.dynamics
+    cut = wildcards.teacher in partitioned_teachers(experiment)
+    path = f"partitions/{wildcards.teacher}/{asked.partition}-k{asked.k}.csv"
+    return [results(path)] if cut else []
 
 
 onstart:

@@ -1,0 +1,1 @@
+"""Dynamics of the states over depth: where they head, how they turn, and what becomes of noise."""
