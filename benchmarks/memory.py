@@ -20,7 +20,7 @@ from raptor.activations.write import extract
 from raptor.config.activations import ActivationsConfig
 from raptor.config.analysis import ClassificationProbe, ProbesConfig, SimilarityConfig, SwapsConfig
 from raptor.config.data import DataConfig, Splits
-from raptor.config.students import Recipe, Stage
+from raptor.config.students import Recipe, Stage2
 from raptor.config.teachers import Architecture, TeacherTraining, TrainedTeacher
 from raptor.interventions import swap_layers
 from raptor.probes.evaluate import probe_students, probe_teacher
@@ -103,7 +103,7 @@ def _train_raptor(folder: Path, images: int) -> None:
     train_raptors(
         **_given(folder), partitions=[folder / "maxcut-k2.csv"], recipe_name="r",
         recipe=Recipe(
-            initialisation="phase_mean", block="teacher", stage2=Stage(steps=60, validate_every=20)
+            initialisation="phase_mean", block="teacher", stage2=Stage2(steps=60, validate_every=20)
         ),
         students=[Student("maxcut", 2, 0)], output=folder / "students.json",
         state=folder / "state", code="", device=CPU, seed=0,

@@ -30,6 +30,11 @@ EVIDENCE = {
     **{
         name: figure(name, "csv") for name in ("stochastic_depth", "overfitting") if name in FIGURES
     },
+    **{
+        name: results(f"dynamics/{JUDGED}/{name}.csv")
+        for name in ("images", "perturbation", "dmd")
+        if experiment.dynamics is not None and JUDGED in experiment.dynamics.teachers
+    },
 }
 
 
