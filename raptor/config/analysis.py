@@ -1,8 +1,8 @@
-"""`similarity`, `partition`, `probes` and `interventions`: what is measured on the states."""
+"""`similarity`, `partition`, `probes`, `swaps`, `branches`: what is measured on the states."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -67,3 +67,14 @@ class SwapsConfig(Section):
     samples: PositiveInt = 60
     split: Split = "test"
     seed: NonNegativeInt = 0
+
+
+class BranchesConfig(Section):
+    """Similarity and phases of what the attention and the MLP branch add, beside the states'.
+
+    On the images and by the measure of `similarity` and `partition`.
+    """
+
+    teachers: Some[Name]
+    partition: Literal["maxcut", "maxcut_exact"] = "maxcut"
+    k: Some[Annotated[int, Field(ge=2)]] = [3]

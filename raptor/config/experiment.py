@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from raptor.config.activations import ActivationsConfig
 from raptor.config.analysis import (
+    BranchesConfig,
     PartitionConfig,
     ProbesConfig,
     SimilarityConfig,
@@ -41,6 +42,7 @@ class Experiment(Section):
     students: dict[Name, StudentGrid]
     probes: ProbesConfig = ProbesConfig()
     swaps: SwapsConfig
+    branches: BranchesConfig | None = None
     figures: FiguresConfig = FiguresConfig()
 
     def architecture(self, teacher: str) -> TrainedTeacher:
@@ -163,6 +165,11 @@ def _partition_faults(config: Experiment) -> list[str]:
             f"swaps.partition: {swaps.partition} with k = {swaps.k} is not computed; "
             "add it to partition.methods and partition.k"
         )
+    if config.branches is not None:
+        unknown = _unknown("branches.teachers", config.branches.teachers, config.teachers)
+        faults += unknown
+        for k in [] if unknown else config.branches.k:
+            faults += _cut_faults(config, "branches.k", config.branches.teachers, k)
     return faults
 
 

@@ -63,7 +63,8 @@ class RecipesFigure(Figure):
 class FiguresConfig(Section):
     """One entry per figure or printed table.
 
-    Those with `None` are drawn where the experiment describes them, the others always.
+    Those with `None` are drawn where the experiment describes them, `branch_similarity` where it
+    has a section `branches`, the others always.
     """
 
     similarity_matrices: MatrixFigure = MatrixFigure()
@@ -72,6 +73,7 @@ class FiguresConfig(Section):
     fidelity_by_k: FidelityFigure = FidelityFigure(row_height_in=2.8)
     layer_swaps: Figure = Figure()
     training_curves: CurvesFigure = CurvesFigure(row_height_in=1.7)
+    branch_similarity: MatrixFigure = MatrixFigure()
     stochastic_depth: TeachersFigure | None = Field(
         default=None, description="trained teachers that differ in their stochastic_depth"
     )

@@ -36,6 +36,11 @@ MEASURES = {
     "cka": Term("linear CKA"),
     "mean_squared_difference": Term("mean squared difference"),
 }
+SITES = {
+    "block": Term("after the block"),
+    "attention": Term("attention branch"),
+    "mlp": Term("MLP branch"),
+}
 BASELINES = {
     "linear": Term("linear map of $a_0$", "0.25"),
     "layer_mean": Term("mean per layer", "0.45"),

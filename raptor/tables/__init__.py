@@ -1,5 +1,6 @@
 """From the results of each stage to the tidy tables behind every figure (pandas only)."""
 
+from raptor.tables.branches import branch_similarity
 from raptor.tables.gather import fidelity, layers, teachers
 from raptor.tables.phases import maxcut_partitions, similarity_matrices, table_partitions
 from raptor.tables.students import (
@@ -11,6 +12,7 @@ from raptor.tables.students import (
 from raptor.tables.swaps import layer_swaps
 
 __all__ = [
+    "branch_similarity",
     "fidelity",
     "fidelity_by_k",
     "layer_swaps",

@@ -23,6 +23,7 @@ TEXT = dict.fromkeys(
         "part",
         "kind",
         "segments",
+        "site",
     ],
     str,
 )

@@ -33,6 +33,7 @@ FIGURES = [
     "fidelity_by_k",
     "layer_swaps",
     "training_curves",
+    "branch_similarity",
 ]
 PRINTED = ["table_partitions", "table_probes"]
 
@@ -345,3 +346,39 @@ def curves(last: float) -> pd.DataFrame:
 )
 def test_curves_are_judged_by_the_numbers(last, expected, tmp_path):
     assert expected in says("training_curves", curves(last), tmp_path)
+
+
+def branched(attention: str, low: float) -> pd.DataFrame:
+    """Phases after the block are 1-2 3-4, at the MLP branch too."""
+    boundary = {"block": 2, "attention": int(attention[2]), "mlp": 2}
+    rows = []
+    for site, last in boundary.items():
+        shared = int(last == 2)
+        row = {"site": site, "segments": f"1-{last} {last + 1}-4", "shared": shared}
+        row |= {"shared_low": shared, "shared_high": shared, "contrast_block_low": low}
+        rows.append(row)
+    numbers = {"contrast": 0.3, "contrast_block": 0.2, "contrast_block_high": 0.4}
+    numbers |= {"boundaries": 1, "shared_by_chance": 1 / 3, "exact_share": 1.0, "n_resamples": 9}
+    cuts = pd.DataFrame(rows).assign(part="phases", k=2, method="maxcut", **numbers)
+    entry = {"part": "matrix", "site": "block", "layer_a": 1, "layer_b": 1, "value": 1.0, "n": 50}
+    both = pd.concat([pd.DataFrame([entry]), cuts])
+    return both.assign(teacher="vit", measure="cosine")
+
+
+@pytest.mark.parametrize(
+    ("attention", "low", "expected", "absent"),
+    [
+        ("1-2 3-4", 0.1, "The phases agree at every site", "**"),
+        (
+            "1-3 4-4",
+            0.1,
+            "agree only in part**: not every boundary is shared at vit, k = 2",
+            "no b",
+        ),
+        ("1-2 3-4", -0.1, "Under the phases of the states, layers of one phase", "in part"),
+    ],
+)
+def test_branches_are_judged_by_the_numbers(attention, low, expected, absent, tmp_path):
+    text = says("branch_similarity", branched(attention, low), tmp_path)
+    assert expected in text
+    assert absent not in text.split("one seed of the teacher")[1]

@@ -30,6 +30,7 @@ SWAPPED = drawn("layer_swaps")
 PROBED = {"fidelity", "layers"} | drawn("fidelity_by_k", "table_probes")
 COMPARED, CURVES = drawn("partition_comparison"), drawn("training_curves")
 CUT = drawn("similarity_matrices", "maxcut_partitions", "table_partitions")
+BRANCHED = drawn("branch_similarity")
 STUDENTS = {"raptor": 2, "probe_students": 2}  # one job of each recipe
 
 
@@ -100,6 +101,7 @@ def test_targets_build_only_what_they_need(finished):
     [
         ({"figures__layer_swaps": {"row_height_in": 4.0}}, {}, {"layer_swaps"}),
         ({"swaps__samples": 7}, {"swaps": 1}, SWAPPED),
+        ({"branches__k": [2]}, {}, BRANCHED),
         ({"probes__bootstrap": 30}, {"probe_students": 2}, PROBED | COMPARED),
         (
             {"recipes__paper__stage2__steps": 12},
@@ -108,21 +110,22 @@ def test_targets_build_only_what_they_need(finished):
         ),
         (
             {"similarity__bootstrap": 25},
-            {"similarity": 4, "partition": 4, "swaps": 1, **STUDENTS},
-            CUT | SWAPPED | PROBED | COMPARED | CURVES,
+            {"similarity": 4, "partition": 4, "swaps": 1, "branches": 1, **STUDENTS},
+            CUT | SWAPPED | PROBED | COMPARED | CURVES | BRANCHED,
         ),
         (  # of vit and shallow, which share it; the untrained teacher has no training
             {"teachers__vit__training__lr": 0.001},
             {"train_teacher": 2, "checkpoint_teacher": 1, "activations": 3, "similarity": 3}
-            | {"partition": 3, "probe_teacher": 3, "teachers": 1, "swaps": 1, **STUDENTS},
-            CUT | SWAPPED | PROBED | COMPARED | CURVES,
+            | {"partition": 3, "probe_teacher": 3, "teachers": 1, "swaps": 1, "branches": 1}
+            | STUDENTS,
+            CUT | SWAPPED | PROBED | COMPARED | CURVES | BRANCHED,
         ),
         (
             {"data__mean": [0.2]},
             {"samples": 1, "train_teacher": 2, "untrained_teacher": 1, "checkpoint_teacher": 1}
             | {"activations": 4, "similarity": 4, "partition": 4, "probe_teacher": 4}
-            | {"teachers": 1, "swaps": 1, **STUDENTS},
-            CUT | SWAPPED | PROBED | COMPARED | CURVES,
+            | {"teachers": 1, "swaps": 1, "branches": 1, **STUDENTS},
+            CUT | SWAPPED | PROBED | COMPARED | CURVES | BRANCHED,
         ),
         (
             {"teachers__shallow__stochastic_depth": 0.1},

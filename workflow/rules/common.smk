@@ -48,7 +48,7 @@ OPTIONAL = {
         "saturation",
         "table_ablations",
     )
-}
+} | {"branch_similarity": experiment.branches}
 
 
 def covered(*targets):
@@ -63,6 +63,7 @@ FIGURES = covered(
     "fidelity_by_k",
     "layer_swaps",
     "training_curves",
+    "branch_similarity",
 )
 PRINTED = covered("table_partitions", "table_probes")  # tables with a page and a caption
 TABLES = ["teachers", "fidelity", "layers", *PRINTED]
