@@ -16,6 +16,7 @@ include: "workflow/rules/raptor.smk"  # one weight-tied block per phase, trained
 include: "workflow/rules/probes.smk"  # what the students keep: accuracy, R², ε
 include: "workflow/rules/interventions.smk"  # layer swaps inside and across phases
 include: "workflow/rules/branches.smk"  # what attention and MLP add, beside the states
+include: "workflow/rules/cost.smk"  # what a Raptor saves and what it does not
 include: "workflow/rules/tables.smk"  # tidy tables over the whole experiment
 include: "workflow/rules/figures.smk"  # and the pictures drawn from them
 

@@ -1,4 +1,4 @@
-"""`similarity`, `partition`, `probes`, `swaps`, `branches`: what is measured on the states."""
+"""`similarity`, `partition`, `probes`, `swaps`, `branches`, `cost`: what is measured."""
 
 from __future__ import annotations
 
@@ -78,3 +78,14 @@ class BranchesConfig(Section):
     teachers: Some[Name]
     partition: Literal["maxcut", "maxcut_exact"] = "maxcut"
     k: Some[Annotated[int, Field(ge=2)]] = [3]
+
+
+class CostConfig(Section):
+    """Parameters, FLOPs, time, memory and bits of a teacher and its Raptors, side by side."""
+
+    teacher: Name
+    recipe: Name
+    partition: Method = "maxcut"
+    k: Some[PositiveInt]
+    images: PositiveInt = 64  # of the test split, one batch
+    repeats: Annotated[int, Field(ge=2)] = 30

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from raptor.config.activations import ActivationsConfig
 from raptor.config.analysis import (
     BranchesConfig,
+    CostConfig,
     PartitionConfig,
     ProbesConfig,
     SimilarityConfig,
@@ -43,6 +44,7 @@ class Experiment(Section):
     probes: ProbesConfig = ProbesConfig()
     swaps: SwapsConfig
     branches: BranchesConfig | None = None
+    cost: CostConfig | None = None
     figures: FiguresConfig = FiguresConfig()
 
     def architecture(self, teacher: str) -> TrainedTeacher:
@@ -60,6 +62,7 @@ class Experiment(Section):
         faults = [*_data_faults(self), *_teacher_faults(self)]
         if not faults:  # the rest needs sound teachers
             faults = [*_partition_faults(self), *_student_faults(self), *_figure_faults(self)]
+            faults += _cost_faults(self)
         if faults:
             raise ValueError("\n".join(dict.fromkeys(faults)))
         return self
@@ -207,6 +210,27 @@ def _student_faults(config: Experiment) -> list[str]:
                 f"{config.partition.random_seeds} random partitions drawn"
             )
     return faults
+
+
+def _cost_faults(config: Experiment) -> list[str]:
+    """The students whose cost is measured must be in some grid."""
+    cost = config.cost
+    if cost is None:
+        return []
+    unknown = _unknown("cost.teacher", [cost.teacher], config.teachers)
+    unknown += _unknown("cost.recipe", [cost.recipe], config.recipes)
+    return unknown or [
+        f"cost.k: no grid of students has teacher {cost.teacher}, recipe {cost.recipe}, "
+        f"partition {cost.partition} and k = {k}; add it to one"
+        for k in cost.k
+        if not any(
+            cost.teacher in grid.teachers
+            and cost.recipe in grid.recipes
+            and cost.partition in grid.partitions
+            and k in grid.k
+            for grid in config.students.values()
+        )
+    ]
 
 
 def _batch_faults(config: Experiment, recipe: str) -> list[str]:

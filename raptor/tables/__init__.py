@@ -1,6 +1,7 @@
 """From the results of each stage to the tidy tables behind every figure (pandas only)."""
 
 from raptor.tables.branches import branch_similarity
+from raptor.tables.cost import table_cost
 from raptor.tables.gather import fidelity, layers, teachers
 from raptor.tables.phases import maxcut_partitions, similarity_matrices, table_partitions
 from raptor.tables.students import (
@@ -20,6 +21,7 @@ __all__ = [
     "maxcut_partitions",
     "partition_comparison",
     "similarity_matrices",
+    "table_cost",
     "table_partitions",
     "table_probes",
     "teachers",

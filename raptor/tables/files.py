@@ -24,6 +24,7 @@ TEXT = dict.fromkeys(
         "kind",
         "segments",
         "site",
+        "model",
     ],
     str,
 )

@@ -35,7 +35,7 @@ FIGURES = [
     "training_curves",
     "branch_similarity",
 ]
-PRINTED = ["table_partitions", "table_probes"]
+PRINTED = ["table_partitions", "table_probes", "table_cost"]
 
 
 def template(target: str) -> Path:
@@ -382,3 +382,28 @@ def test_branches_are_judged_by_the_numbers(attention, low, expected, absent, tm
     text = says("branch_similarity", branched(attention, low), tmp_path)
     assert expected in text
     assert absent not in text.split("one seed of the teacher")[1]
+
+
+def costs(share: float, latency: float) -> pd.DataFrame:
+    same = {"teacher": "vit", "depth": 8, "block_applications": 8, "flops": 1e6, "n": 9}
+    same |= {"images": 64, "device": "cpu", "threads": 1, "n_trained": 1}
+    teacher = {"model": "teacher", "latency_ms": 10.0, "peak_memory_mb": 4.0, "levin_bits": 803.0}
+    raptor = {"model": "raptor", "recipe": "r", "partition": "maxcut", "k": 2}
+    raptor |= {"latency_ms": latency, "peak_memory_mb": 2.0, "levin_bits": 800 * share + 3}
+    shares = {"parameters_share": share}
+    return pd.DataFrame([same | teacher | {"parameters_share": 1.0}, same | raptor | shares])
+
+
+@pytest.mark.parametrize(
+    ("share", "latency", "expected"),
+    [
+        (0.26, 10.5, "parameters in proportion to k / L (within 10"),
+        (0.33, 10.5, "**the parameters are not in proportion to k / L**"),
+        (0.25, 10.5, "recurrence saves no time"),
+        (0.25, 12.0, "**Slower than the teacher** by more than 10\u00a0%: k = 2"),
+        (0.25, 8.0, "Faster than the teacher by more than 10\u00a0%: k = 2"),
+        (1.25, 8.0, "**Not every Raptor lowers the bound on Kt.**"),
+    ],
+)
+def test_cost_is_judged_by_the_numbers(share, latency, expected, tmp_path):
+    assert expected in says("table_cost", costs(share, latency), tmp_path)

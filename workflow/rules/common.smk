@@ -48,7 +48,7 @@ OPTIONAL = {
         "saturation",
         "table_ablations",
     )
-} | {"branch_similarity": experiment.branches}
+} | {"branch_similarity": experiment.branches, "table_cost": experiment.cost}
 
 
 def covered(*targets):
@@ -65,7 +65,8 @@ FIGURES = covered(
     "training_curves",
     "branch_similarity",
 )
-PRINTED = covered("table_partitions", "table_probes")  # tables with a page and a caption
+# Tables with a page and a caption.
+PRINTED = covered("table_partitions", "table_probes", "table_cost")
 TABLES = ["teachers", "fidelity", "layers", *PRINTED]
 # With `auto` a GPU that is there will be used, and must not be used by two jobs at once.
 GPU = int(

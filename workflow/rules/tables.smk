@@ -103,6 +103,12 @@ if experiment.branches:
         "min_size": experiment.partition.min_size,
     }
 
+if experiment.cost:
+    TABLE_INPUTS["table_cost"] = {
+        "cost": results(f"cost/{experiment.cost.teacher}.csv"),
+        "timing": results(f"cost/{experiment.cost.teacher}.timing.csv"),
+    }
+
 for target, inputs in TABLE_INPUTS.items():
 
     # Gather one table: of a figure beside the picture, any other in tables/.
