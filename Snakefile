@@ -17,6 +17,8 @@ include: "workflow/rules/probes.smk"  # what the students keep: accuracy, RÂ², Î
 include: "workflow/rules/interventions.smk"  # layer swaps inside and across phases
 include: "workflow/rules/comparisons.smk"  # teachers and recipes side by side
 include: "workflow/rules/dynamics.smk"  # how states move over depth, and what noise does
+include: "workflow/rules/branches.smk"  # what attention and MLP add, beside the states
+include: "workflow/rules/cost.smk"  # what a Raptor saves and what it does not
 include: "workflow/rules/tables.smk"  # tidy tables over the whole experiment
 include: "workflow/rules/scorecard.smk"  # the paper's claims, tested on these tables
 include: "workflow/rules/figures.smk"  # and the pictures drawn from them

@@ -73,34 +73,50 @@ class Similarity:
 def similarity(
     blocks: Iterable[Block], layout: TokenLayout, *, bootstrap: int, seed: int
 ) -> Similarity:
-    """All measures over a stream of blocks `(first image, states_BSTD, labels_B)`.
+    """All measures over a stream of blocks `(first image, states_BSTD, labels_B)`."""
+    stream = SimilarityStream(layout, bootstrap=bootstrap, seed=seed)
+    for first, states_BSTD, _ in blocks:
+        stream.add(first, states_BSTD[:, 1:])
+    return stream.result()
+
+
+class SimilarityStream:
+    """All measures between L vectors per token and image, added block by block.
 
     Memory does not grow with the number of images. Neither the values nor the bootstrap of the
     measures per image depend on the block size; a block is a batch of `cka`, weighted by its
-    number of images, and a last block of fewer than four images is left out of `cka`.
+    number of images, and a last block of fewer than four images is left out of `cka`. Two streams
+    of the same images and seed draw the same resamples, in the same order.
     Raises RaptorError for states that are not finite and for too few images.
     """
-    images = BootstrapMean(bootstrap, derive_seed(seed, "similarity", "images"))
-    batches = BootstrapMean(bootstrap, derive_seed(seed, "similarity", "batches"))
-    for first, states_BSTD, _ in blocks:
-        states_BLTD = states_BSTD[:, 1:]
-        _refuse(states_BLTD, layout, first)
-        images.add(first, image_similarities(states_BLTD, layout))
+
+    def __init__(self, layout: TokenLayout, *, bootstrap: int, seed: int) -> None:
+        self.layout = layout
+        self._images = BootstrapMean(bootstrap, derive_seed(seed, "similarity", "images"))
+        self._batches = BootstrapMean(bootstrap, derive_seed(seed, "similarity", "batches"))
+
+    def add(self, first: int, states_BLTD: np.ndarray) -> None:
+        """The states 1..L of the images `first`, `first + 1`, …"""
+        _refuse(states_BLTD, self.layout, first)
+        self._images.add(first, image_similarities(states_BLTD, self.layout))
         size = len(states_BLTD)
         if size >= SMALLEST_BATCH:
-            batches.add(first, unbiased_hsic(_grams(states_BLTD))[None], weight=size)
-    if not batches.units:
-        raise RaptorError(
-            f"similarity: {images.units} images in batches smaller than {SMALLEST_BATCH} are too "
-            "few; raise similarity.batch_images or the images of the split"
-        )
-    values, resamples = images.mean(), images.resamples()
-    matrices = {name: values[i] for i, name in enumerate(IMAGE_MEASURES)}
-    drawn = {name: resamples[:, i] for i, name in enumerate(IMAGE_MEASURES)}
-    matrices["cka"] = _ratio(batches.mean())
-    drawn["cka"] = _ratio(batches.resamples())
-    units = {**dict.fromkeys(IMAGE_MEASURES, images.units), "cka": batches.units}
-    return Similarity(matrices, drawn, images.units, units)
+            self._batches.add(first, unbiased_hsic(_grams(states_BLTD))[None], weight=size)
+
+    def result(self) -> Similarity:
+        images, batches = self._images, self._batches
+        if not batches.units:
+            raise RaptorError(
+                f"similarity: {images.units} images in batches smaller than {SMALLEST_BATCH} are "
+                "too few; raise similarity.batch_images or the images of the split"
+            )
+        values, resamples = images.mean(), images.resamples()
+        matrices = {name: values[i] for i, name in enumerate(IMAGE_MEASURES)}
+        drawn = {name: resamples[:, i] for i, name in enumerate(IMAGE_MEASURES)}
+        matrices["cka"] = _ratio(batches.mean())
+        drawn["cka"] = _ratio(batches.resamples())
+        units = {**dict.fromkeys(IMAGE_MEASURES, images.units), "cka": batches.units}
+        return Similarity(matrices, drawn, images.units, units)
 
 
 def image_similarities(states_BLTD: np.ndarray, layout: TokenLayout) -> np.ndarray:
@@ -259,16 +275,24 @@ def write_similarity(
 ) -> None:
     """All measures of one teacher from its store of activations.
 
-    `activations`: the manifest. `output`: tidy CSV, one row per measure and pair of layers:
-    `value`, 95 % CI, `n` images, and `n_units`, the images or batches that the bootstrap drew
-    from. `matrices`: npz with `<measure>` (L, L) and `<measure>_bootstrap` (R, L, L), float64.
+    `activations`: the manifest. `output`, `matrices`: as `save_similarity` writes them.
     """
     from raptor.activations.read import Activations
 
     store = Activations(activations)
     first, last = store.splits[config.split]
-    blocks = _logged(store.blocks(config.split, config.batch_images), last - first)
+    blocks = logged(store.blocks(config.split, config.batch_images), last - first, "similarity")
     result = similarity(blocks, store.layout, bootstrap=config.bootstrap, seed=config.seed)
+    save_similarity(result, store.teacher, output, matrices)
+
+
+def save_similarity(result: Similarity, teacher: str, output: Path, matrices: Path) -> None:
+    """`result` of one teacher as files.
+
+    `output`: tidy CSV, one row per measure and pair of layers: `value`, 95 % CI, `n` images, and
+    `n_units`, the images or batches that the bootstrap drew from. `matrices`: npz with
+    `<measure>` (L, L) and `<measure>_bootstrap` (R, L, L), float64.
+    """
     if result.n_units["cka"] < 2:
         log.warning("cka: a single batch has no interval; lower similarity.batch_images")
     with replacing(matrices) as temporary, open(temporary, "wb") as file:
@@ -277,7 +301,7 @@ def write_similarity(
     with replacing(output) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS.split())
-        writer.writerows((store.teacher, *row) for row in _rows(result))
+        writer.writerows((teacher, *row) for row in _rows(result))
 
 
 def _rows(result: Similarity) -> Iterator[tuple]:
@@ -290,7 +314,7 @@ def _rows(result: Similarity) -> Iterator[tuple]:
             )  # fmt: skip
 
 
-def _logged(blocks: Iterable[Block], total: int) -> Iterator[Block]:
+def logged(blocks: Iterable[Block], total: int, title: str) -> Iterator[Block]:
     """The same blocks, with a line in the log every few seconds."""
     done, started = 0, time.monotonic()
     shown = started
@@ -299,5 +323,5 @@ def _logged(blocks: Iterable[Block], total: int) -> Iterator[Block]:
         done, now = done + len(block[1]), time.monotonic()
         if now - shown > LOG_SECONDS or done == total:
             rate = done / (now - started)
-            log.info("similarity: %d/%d images, %.0f s left", done, total, (total - done) / rate)
+            log.info("%s: %d/%d images, %.0f s left", title, done, total, (total - done) / rate)
             shown = now

@@ -75,7 +75,10 @@ class Planted:
     def student(self, labels: list[int], seed: int = 0):
         """A Raptor whose blocks are the means of the teacher's blocks of each label 0..k-1."""
         recipe = Recipe(
-            initialisation="phase_mean", block="teacher", depth_scaling=False, stage2=Stage2(steps=1)
+            initialisation="phase_mean",
+            block="teacher",
+            depth_scaling=False,
+            stage2=Stage2(steps=1),
         )
         return build_raptor(recipe, labels, self.teacher, seed).eval()
 

@@ -24,7 +24,8 @@ def config(**grids):
         f: {"studies": [next(iter(grids))]}
         for f in ("fidelity_by_k", "partition_comparison", "training_curves")
     }
-    return load(RAW | {"students": {n: base | g for n, g in grids.items()}, "figures": figures})
+    students = {n: base | g for n, g in grids.items()}
+    return load(RAW | {"students": students, "figures": figures, "cost": None})
 
 
 def test_students_alike_are_found_in_every_grid():

@@ -1,8 +1,8 @@
-"""`similarity`, `partition`, `probes` and `interventions`: what is measured on the states."""
+"""`similarity`, `partition`, `probes`, `swaps`, `branches`, `cost`: what is measured."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -67,3 +67,25 @@ class SwapsConfig(Section):
     samples: PositiveInt = 60
     split: Split = "test"
     seed: NonNegativeInt = 0
+
+
+class BranchesConfig(Section):
+    """Similarity and phases of what the attention and the MLP branch add, beside the states'.
+
+    On the images and by the measure of `similarity` and `partition`.
+    """
+
+    teachers: Some[Name]
+    partition: Literal["maxcut", "maxcut_exact"] = "maxcut"
+    k: Some[Annotated[int, Field(ge=2)]] = [3]
+
+
+class CostConfig(Section):
+    """Parameters, FLOPs, time, memory and bits of a teacher and its Raptors, side by side."""
+
+    teacher: Name
+    recipe: Name
+    partition: Method = "maxcut"
+    k: Some[PositiveInt]
+    images: PositiveInt = 64  # of the test split, one batch
+    repeats: Annotated[int, Field(ge=2)] = 30

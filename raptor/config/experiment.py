@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from raptor.config.activations import ActivationsConfig
 from raptor.config.analysis import (
+    BranchesConfig,
+    CostConfig,
     PartitionConfig,
     ProbesConfig,
     SimilarityConfig,
@@ -44,6 +46,8 @@ class Experiment(Section):
     probes: ProbesConfig = ProbesConfig()
     swaps: SwapsConfig
     dynamics: DynamicsConfig | None = None
+    branches: BranchesConfig | None = None
+    cost: CostConfig | None = None
     figures: FiguresConfig = FiguresConfig()
 
     def architecture(self, teacher: str) -> TrainedTeacher:
@@ -61,7 +65,7 @@ class Experiment(Section):
         faults = [*_data_faults(self), *_teacher_faults(self)]
         if not faults:  # the rest needs sound teachers
             faults = [*_partition_faults(self), *_student_faults(self), *_figure_faults(self)]
-            faults += _dynamics_faults(self)
+            faults += _dynamics_faults(self) + _cost_faults(self)
         if faults:
             raise ValueError("\n".join(dict.fromkeys(faults)))
         return self
@@ -162,6 +166,11 @@ def _partition_faults(config: Experiment) -> list[str]:
     studied = [name for name in config.teachers if name in studied.union(swaps.teachers)]
     for k in config.partition.k:
         faults += _cut_faults(config, "partition.k", studied, k)
+    if config.branches is not None:
+        unknown = _unknown("branches.teachers", config.branches.teachers, config.teachers)
+        faults += unknown
+        for k in [] if unknown else config.branches.k:
+            faults += _cut_faults(config, "branches.k", config.branches.teachers, k)
     return faults + _computed_faults(config, "swaps", swaps.partition, swaps.k)
 
 
@@ -208,6 +217,27 @@ def _student_faults(config: Experiment) -> list[str]:
                 f"{config.partition.random_seeds} random partitions drawn"
             )
     return faults
+
+
+def _cost_faults(config: Experiment) -> list[str]:
+    """The students whose cost is measured must be in some grid."""
+    cost = config.cost
+    if cost is None:
+        return []
+    unknown = _unknown("cost.teacher", [cost.teacher], config.teachers)
+    unknown += _unknown("cost.recipe", [cost.recipe], config.recipes)
+    return unknown or [
+        f"cost.k: no grid of students has teacher {cost.teacher}, recipe {cost.recipe}, "
+        f"partition {cost.partition} and k = {k}; add it to one"
+        for k in cost.k
+        if not any(
+            cost.teacher in grid.teachers
+            and cost.recipe in grid.recipes
+            and cost.partition in grid.partitions
+            and k in grid.k
+            for grid in config.students.values()
+        )
+    ]
 
 
 def _batch_faults(config: Experiment, recipe: str) -> list[str]:

@@ -70,7 +70,8 @@ class RecipesFigure(Figure):
 class FiguresConfig(Section):
     """One entry per figure or printed table.
 
-    Those with `None` are drawn where the experiment describes them, the others always.
+    Those with `None` are drawn where the experiment describes them, `branch_similarity` where it
+    has a section `branches`, the others always.
     """
 
     similarity_matrices: MatrixFigure = MatrixFigure()
@@ -80,6 +81,7 @@ class FiguresConfig(Section):
     layer_swaps: Figure = Figure()
     training_curves: CurvesFigure = CurvesFigure(row_height_in=1.7)
     scorecard: Figure = Figure(row_height_in=0.28)
+    branch_similarity: MatrixFigure = MatrixFigure()
     stochastic_depth: TeachersFigure | None = Field(
         default=None, description="trained teachers that differ in their stochastic_depth"
     )

@@ -42,6 +42,11 @@ VERDICTS = {
     "inconclusive": Term("inconclusive", "0.35"),
     "not tested": Term("not tested", "0.65"),
 }
+SITES = {
+    "block": Term("after the block"),
+    "attention": Term("attention branch"),
+    "mlp": Term("MLP branch"),
+}
 BASELINES = {
     "linear": Term("linear map of $a_0$", "0.25"),
     "layer_mean": Term("mean per layer", "0.45"),

@@ -1,5 +1,7 @@
 """From the results of each stage to the tidy tables behind every figure (pandas only)."""
 
+from raptor.tables.branches import branch_similarity
+from raptor.tables.cost import table_cost
 from raptor.tables.gather import fidelity, layers, teachers
 from raptor.tables.phases import maxcut_partitions, similarity_matrices, table_partitions
 from raptor.tables.recipes import table_ablations, training_paradigms
@@ -14,6 +16,7 @@ from raptor.tables.students import (
 from raptor.tables.swaps import layer_swaps
 
 __all__ = [
+    "branch_similarity",
     "fidelity",
     "fidelity_by_k",
     "layer_swaps",
@@ -25,6 +28,7 @@ __all__ = [
     "similarity_matrices",
     "stochastic_depth",
     "table_ablations",
+    "table_cost",
     "table_partitions",
     "table_probes",
     "teachers",

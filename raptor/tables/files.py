@@ -27,6 +27,8 @@ TEXT = dict.fromkeys(
         "added",
         "head",
         "paradigm",
+        "site",
+        "model",
     ],
     str,
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer import Block, VisionTransformer
 from torch import nn
 
 from raptor.errors import RaptorError
@@ -59,6 +59,25 @@ class Teacher(nn.Module):
         for block in self.blocks[layer:]:
             state_BTD = block(state_BTD)
         return state_BTD
+
+    def branches(self, state_BTD: torch.Tensor, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the attention and the MLP of `layer` in 1..L add to the state before it.
+
+        Both (B, T, D), LayerScale and stochastic depth included: the state after the layer is
+        `(state + attention) + mlp`. RaptorError for blocks of another make, whose branches are
+        not one after the other.
+        """
+        if not 1 <= layer <= self.depth:
+            raise RaptorError(f"layer {layer}: this teacher has the layers 1..{self.depth}")
+        block = self.blocks[layer - 1]
+        if type(block) is not Block:
+            raise RaptorError(
+                f"layer {layer}: a {type(block).__name__} of timm has no attention and MLP branch "
+                "one after the other; leave this teacher out of branches.teachers"
+            )
+        attention = block.drop_path1(block.ls1(block.attn(block.norm1(state_BTD))))
+        middle = state_BTD + attention
+        return attention, block.drop_path2(block.ls2(block.mlp(block.norm2(middle))))
 
     def normed(self, state_BTD: torch.Tensor) -> torch.Tensor:
         """The final norm applied to a state (B, T, D)."""

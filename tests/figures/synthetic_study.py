@@ -72,6 +72,72 @@ class Study:
             table = pd.DataFrame(rows, columns=columns).assign(n_units=IMAGES)
             table.to_csv(self.path(f"similarity/{teacher}.csv"), index=False)
 
+    def branches(self) -> None:
+        """Like the states', with boundaries elsewhere; `similarity` comes first."""
+        for teacher in self.teachers:
+            for rank, branch in enumerate(("attention", "mlp"), start=5):
+                draws = {}
+                rng = np.random.default_rng(rank)
+                steps = rng.uniform(0.05, 0.4, self.depth)
+                rows = []
+                for measure in self.measures:
+                    some = [_matrix(steps * rng.normal(1, s, self.depth), measure)
+                            for s in [0.0, *[0.2] * 40]]  # fmt: skip
+                    draws |= {measure: some[0], f"{measure}_bootstrap": np.stack(some[1:])}
+                    rows += [
+                        (teacher, measure, a + 1, b + 1, value, value - 0.01, value + 0.01, IMAGES)
+                        for (a, b), value in np.ndenumerate(some[0])
+                    ]
+                np.savez(self.path(f"branches/{teacher}/{branch}.npz"), **draws)
+                keys = ["teacher", "measure", "layer_a", "layer_b"]
+                columns = [*keys, "value", "ci_low", "ci_high", "n"]
+                table = pd.DataFrame(rows, columns=columns).assign(n_units=IMAGES)
+                table.to_csv(self.path(f"branches/{teacher}/{branch}.csv"), index=False)
+
+    def tabulate_branches(self, ks: list[int]) -> None:
+        sites = {
+            "block": self.paths("similarity/{teacher}.csv"),
+            "attention": self.paths("branches/{teacher}/attention.csv"),
+            "mlp": self.paths("branches/{teacher}/mlp.csv"),
+        }
+        tables.branch_similarity(
+            **sites,
+            matrices=[path.with_suffix(".npz") for paths in sites.values() for path in paths],
+            measure="cosine",
+            method="maxcut",
+            k=ks,
+            min_size=1,
+            output=self.path("figures/branch_similarity.csv"),
+        )
+
+    def cost(self) -> None:
+        """The teacher `vit` and its Raptors; `tables.table_cost` joins the two files."""
+        fixed, timed = [], []
+        for k in (None, *self.k):
+            share = 1.0 if k is None else 1.33 * k / self.depth
+            names = {"model": "teacher" if k is None else "raptor", "teacher": "vit"}
+            names |= {"recipe": None, "partition": None, "k": k}
+            names |= {} if k is None else {"recipe": self.recipe, "partition": "maxcut"}
+            bits = int(32 * 150_000 * share)
+            row = {"depth": self.depth, "parameters": int(150_000 * share)}
+            row |= {"parameters_share": share, "block_applications": self.depth, "flops": 8.1e6}
+            row |= {"description_bits": bits, "levin_bits": bits + np.log2(self.depth)}
+            fixed.append(names | row | {"training_steps": 1298, "images": 64})
+            row = {"latency_ms": 12.3, "latency_sd": 0.4, "activation_memory_mb": 3.1}
+            row |= {
+                "peak_memory_mb": 3.1 + bits / 8 / 2**20,
+                "device": "cpu",
+                "threads": 1,
+                "n": 50,
+            }
+            row |= {"training_seconds": np.nan if k is None else 61.2, "n_trained": self.seeds}
+            row |= {"training_seconds_sd": 1.5 if k and self.seeds > 1 else np.nan}
+            timed.append(names | row)
+        paths = {"cost": self.path("cost/vit.csv"), "timing": self.path("cost/vit.timing.csv")}
+        pd.DataFrame(fixed).to_csv(paths["cost"], index=False)
+        pd.DataFrame(timed).to_csv(paths["timing"], index=False)
+        tables.table_cost(**paths, output=self.path("figures/table_cost.csv"))
+
     def partitions(self) -> None:
         config = PartitionConfig(
             methods=list(METHODS), k=list(self.k), min_size=1, epsilon=[0.2, 0.1, 0.05]
@@ -262,6 +328,9 @@ def _matrix(steps: np.ndarray, measure: str) -> np.ndarray:
 
 def tabulate(study: Study) -> None:
     """Every table of `study`, as the rules make them."""
+    study.cost()
+    study.branches()
+    study.tabulate_branches(list(study.k))
     other = Study(study.root / "partitions_study", k=study.k, depth=study.depth)
     other.students(METHODS, seeds=4 if study.seeds > 1 else 1)
     phases = {

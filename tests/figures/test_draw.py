@@ -38,8 +38,9 @@ FIGURES = [
     "training_paradigms",
     "saturation",
     "scorecard",
+    "branch_similarity",
 ]
-PRINTED = ["table_partitions", "table_probes", "table_ablations"]
+PRINTED = ["table_partitions", "table_probes", "table_ablations", "table_cost"]
 # Of the figures that are drawn only where an experiment describes them.
 OPTIONAL = {
     "stochastic_depth": TeachersFigure(teachers=["vit"], recipe="start"),
@@ -600,3 +601,64 @@ def test_the_scorecard_tells_what_is_contradicted_and_what_is_not_tested(tmp_pat
     assert "Inconclusive:" not in text
     text = says("scorecard", pd.DataFrame(rows[1:2]), tmp_path)
     assert "No claim that could be tested is contradicted." in text
+
+
+def branched(attention: str, low: float) -> pd.DataFrame:
+    """Phases after the block are 1-2 3-4, at the MLP branch too."""
+    boundary = {"block": 2, "attention": int(attention[2]), "mlp": 2}
+    rows = []
+    for site, last in boundary.items():
+        shared = int(last == 2)
+        row = {"site": site, "segments": f"1-{last} {last + 1}-4", "shared": shared}
+        row |= {"shared_low": shared, "shared_high": shared, "contrast_block_low": low}
+        rows.append(row)
+    numbers = {"contrast": 0.3, "contrast_block": 0.2, "contrast_block_high": 0.4}
+    numbers |= {"boundaries": 1, "shared_by_chance": 1 / 3, "exact_share": 1.0, "n_resamples": 9}
+    cuts = pd.DataFrame(rows).assign(part="phases", k=2, method="maxcut", **numbers)
+    entry = {"part": "matrix", "site": "block", "layer_a": 1, "layer_b": 1, "value": 1.0, "n": 50}
+    both = pd.concat([pd.DataFrame([entry]), cuts])
+    return both.assign(teacher="vit", measure="cosine")
+
+
+@pytest.mark.parametrize(
+    ("attention", "low", "expected", "absent"),
+    [
+        ("1-2 3-4", 0.1, "The phases agree at every site", "**"),
+        (
+            "1-3 4-4",
+            0.1,
+            "agree only in part**: not every boundary is shared at vit, k = 2",
+            "no b",
+        ),
+        ("1-2 3-4", -0.1, "Under the phases of the states, layers of one phase", "in part"),
+    ],
+)
+def test_branches_are_judged_by_the_numbers(attention, low, expected, absent, tmp_path):
+    text = says("branch_similarity", branched(attention, low), tmp_path)
+    assert expected in text
+    assert absent not in text.split("one seed of the teacher")[1]
+
+
+def costs(share: float, latency: float) -> pd.DataFrame:
+    same = {"teacher": "vit", "depth": 8, "block_applications": 8, "flops": 1e6, "n": 9}
+    same |= {"images": 64, "device": "cpu", "threads": 1, "n_trained": 1}
+    teacher = {"model": "teacher", "latency_ms": 10.0, "peak_memory_mb": 4.0, "levin_bits": 803.0}
+    raptor = {"model": "raptor", "recipe": "r", "partition": "maxcut", "k": 2}
+    raptor |= {"latency_ms": latency, "peak_memory_mb": 2.0, "levin_bits": 800 * share + 3}
+    shares = {"parameters_share": share}
+    return pd.DataFrame([same | teacher | {"parameters_share": 1.0}, same | raptor | shares])
+
+
+@pytest.mark.parametrize(
+    ("share", "latency", "expected"),
+    [
+        (0.26, 10.5, "parameters in proportion to k / L (within 10"),
+        (0.33, 10.5, "**the parameters are not in proportion to k / L**"),
+        (0.25, 10.5, "recurrence saves no time"),
+        (0.25, 12.0, "**Slower than the teacher** by more than 10\u00a0%: k = 2"),
+        (0.25, 8.0, "Faster than the teacher by more than 10\u00a0%: k = 2"),
+        (1.25, 8.0, "**Not every Raptor lowers the bound on Kt.**"),
+    ],
+)
+def test_cost_is_judged_by_the_numbers(share, latency, expected, tmp_path):
+    assert expected in says("table_cost", costs(share, latency), tmp_path)

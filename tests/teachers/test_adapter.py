@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from timm.models.vision_transformer import VisionTransformer
+from timm.layers import DropPath
+from timm.models.vision_transformer import ResPostBlock, VisionTransformer
 
 from raptor.errors import RaptorError
 from raptor.teachers.adapter import Teacher
@@ -80,3 +81,42 @@ def test_a_layer_that_does_not_exist(layer):
     teacher = teacher_of()
     with pytest.raises(RaptorError, match=r"states 0\.\.3"):
         teacher.continue_from(torch.zeros(1, 10, 16), layer)
+
+
+@pytest.mark.parametrize("keys", VARIANTS.values(), ids=VARIANTS.keys())
+def test_a_state_and_its_two_branches_are_the_next_state(keys):
+    teacher = teacher_of(**keys)
+    outputs = {}
+    for block in teacher.blocks:  # what timm itself adds: LayerScale or nothing comes after
+        for name in ("ls1", "ls2"):
+            getattr(block, name).register_forward_hook(
+                lambda module, _, output: outputs.setdefault(id(module), output)
+            )
+    with torch.no_grad():
+        states = teacher.states(torch.randn(5, 1, 12, 12))
+        for layer, block in enumerate(teacher.blocks, start=1):
+            attention, mlp = teacher.branches(states[:, layer - 1], layer)
+            assert torch.equal((states[:, layer - 1] + attention) + mlp, states[:, layer])
+            assert torch.equal(attention, outputs[id(block.ls1)])
+            assert torch.equal(mlp, outputs[id(block.ls2)])
+
+
+def test_stochastic_depth_is_part_of_a_branch():
+    teacher = teacher_of()
+    for block in teacher.blocks:
+        block.drop_path1, block.drop_path2 = DropPath(0.5), DropPath(0.5)
+    state = torch.randn(40, teacher.layout.total, 16)
+    with torch.no_grad():
+        kept = teacher.eval().branches(state, 2)
+        teacher.train()
+        for whole, branch in zip(kept, teacher.branches(state, 2), strict=True):
+            dropped = (branch == 0).all(dim=(1, 2))
+            assert 5 < dropped.sum() < 35
+            assert whole.abs().amin(dim=(1, 2)).gt(0).all()
+
+
+def test_branches_that_are_not_one_after_the_other_are_refused():
+    with pytest.raises(RaptorError, match="ResPostBlock of timm has no attention"):
+        teacher_of(block_fn=ResPostBlock).branches(torch.zeros(1, 10, 16), 1)
+    with pytest.raises(RaptorError, match=r"layer 4: this teacher has the layers 1\.\.3"):
+        teacher_of().branches(torch.zeros(1, 10, 16), 4)

@@ -55,7 +55,7 @@ OPTIONAL = {
         "saturation",
         "table_ablations",
     )
-}
+} | {"branch_similarity": experiment.branches, "table_cost": experiment.cost}
 
 
 def covered(*targets):
@@ -74,10 +74,11 @@ FIGURES = covered(
     "overfitting",
     "training_paradigms",
     "saturation",
+    "branch_similarity",
     "scorecard",
 )
 # Tables with a page and a caption.
-PRINTED = covered("table_partitions", "table_probes", "table_ablations")
+PRINTED = covered("table_partitions", "table_probes", "table_ablations", "table_cost")
 TABLES = ["teachers", "fidelity", "layers", *PRINTED]
 # With `auto` a GPU that is there will be used, and must not be used by two jobs at once.
 GPU = int(

@@ -26,7 +26,9 @@ EVIDENCE = {
     "teachers": table("teachers"),
     "comparison": figure("partition_comparison", "csv"),
     "swaps": figure("layer_swaps", "csv"),
-    **({"ablations": table("table_ablations")} if "table_ablations" in PRINTED else {}),
+    **{
+        name: table(f"table_{name}") for name in ("ablations", "cost") if f"table_{name}" in PRINTED
+    },
     **{
         name: figure(name, "csv") for name in ("stochastic_depth", "overfitting") if name in FIGURES
     },

@@ -92,6 +92,31 @@ TABLE_PARAMS = {
     **COMPARISON_PARAMS,
 }
 
+if experiment.branches:
+    BRANCHED = experiment.branches.teachers
+    SITES = {
+        "block": of_each(BRANCHED, "similarity/{teacher}.csv"),
+        "attention": of_each(BRANCHED, "branches/{teacher}/attention.csv"),
+        "mlp": of_each(BRANCHED, "branches/{teacher}/mlp.csv"),
+    }
+    TABLE_INPUTS["branch_similarity"] = SITES | {
+        "matrices": [
+            f"{table.removesuffix('.csv')}.npz" for tables in SITES.values() for table in tables
+        ]
+    }
+    TABLE_PARAMS["branch_similarity"] = {
+        "measure": experiment.partition.measure,
+        "method": experiment.branches.partition,
+        "k": experiment.branches.k,
+        "min_size": experiment.partition.min_size,
+    }
+
+if experiment.cost:
+    TABLE_INPUTS["table_cost"] = {
+        "cost": results(f"cost/{experiment.cost.teacher}.csv"),
+        "timing": results(f"cost/{experiment.cost.teacher}.timing.csv"),
+    }
+
 for target, inputs in TABLE_INPUTS.items():
 
     # Gather one table: of a figure beside the picture, any other in tables/.

@@ -1,0 +1,37 @@
+# What a Raptor saves and what it does not.
+if experiment.cost:
+    COSTED = experiment.cost
+
+    # Parameters, FLOPs, time, memory and bits of one teacher and its Raptors.
+    rule cost:
+        input:
+            weights=results(f"teachers/{COSTED.teacher}.safetensors"),
+            facts=results(f"teachers/{COSTED.teacher}.json"),
+            activations=results(f"activations/{COSTED.teacher}.json"),
+            students=[
+                results(f"raptor/{job.path}.json")
+                for job in JOBS.values()
+                if (job.teacher, job.recipe) == (COSTED.teacher, COSTED.recipe)
+                and any((s.method == COSTED.partition and s.k in COSTED.k) for s in job.students)
+            ],
+        output:
+            table=results(f"cost/{COSTED.teacher}.csv"),
+            timing=results(f"cost/{COSTED.teacher}.timing.csv"),
+        log:
+            results(f"logs/cost/{COSTED.teacher}.log"),
+        benchmark:
+            results(f"benchmarks/cost/{COSTED.teacher}.tsv")
+        conda:
+            "../../environment.yml"
+        threads: 1
+        resources:
+            mem="1500MB",
+            runtime=lambda wildcards, attempt: 60 * attempt,
+            gpu=GPU,
+        params:
+            config=leaves(COSTED),
+            code=script_code("cost"),
+        message:
+            f"Measuring the cost of {COSTED.teacher} and its Raptors"
+        script:
+            "../scripts/cost.py"
