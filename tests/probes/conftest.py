@@ -12,7 +12,7 @@ import torch
 from raptor.activations.manifest import TeacherFile
 from raptor.activations.write import Source, plan, prepare, seal, write_shards
 from raptor.config.activations import ActivationsConfig
-from raptor.config.students import Recipe, Stage
+from raptor.config.students import Recipe, Stage2
 from raptor.files import sha256, write_json
 from raptor.models.files import save_raptor
 from raptor.models.initialise import build_raptor
@@ -75,7 +75,10 @@ class Planted:
     def student(self, labels: list[int], seed: int = 0):
         """A Raptor whose blocks are the means of the teacher's blocks of each label 0..k-1."""
         recipe = Recipe(
-            initialisation="phase_mean", block="teacher", depth_scaling=False, stage2=Stage(steps=1)
+            initialisation="phase_mean",
+            block="teacher",
+            depth_scaling=False,
+            stage2=Stage2(steps=1),
         )
         return build_raptor(recipe, labels, self.teacher, seed).eval()
 
