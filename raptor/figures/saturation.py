@@ -98,6 +98,8 @@ def _result(title: str, group: pd.DataFrame) -> dict[str, Any]:
         "known": bool(steps) and not np.isnan(steps[-1]["spread"]),
         "still_rises": bool(steps) and steps[-1]["k"] in clear,
         "falls": bool(steps) and steps[-1]["gain"] < -steps[-1]["spread"],
+        # As many parameters as the teacher: what is lacking then is training, not blocks.
+        "whole": [step for step in by_k if step["parameters"] >= 1],
         # The last k that is clearly better than the one before it.
         "last_clear": clear[-1] if clear else by_k[0]["k"],
     }

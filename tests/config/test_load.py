@@ -102,13 +102,13 @@ def set_in(raw, dotted, value):
         ("figures.stochastic_depth.partition", "random", "another partition for each seed"),
         ("figures.overfitting.recipe", "none", "figures.overfitting.recipe: 'none' is not one of"),
         ("figures.overfitting.teachers", ["vit", "vit_p01"], "['vit', 'vit_p01'] are trained"),
-        ("figures.overfitting.teachers", ["overfit_5"], "[] are trained; give one"),
+        ("figures.overfitting.teachers", ["overfit_20"], "[] are trained; give one"),
         (
             "figures.overfitting.teachers",
             ["untrained", "overfit"],
             "untrained comes from vit, not from overfit; leave it out",
         ),
-        ("teachers.overfit_20.epoch", 5, "overfit_5 and overfit_20 are both of epoch 5; leave"),
+        ("teachers.overfit_20.epoch", 0, "overfit_0 and overfit_20 are both of epoch 0; leave"),
         (
             "figures.training_paradigms.recipes",
             ["forcing", "annealed", "autoregression"],

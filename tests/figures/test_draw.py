@@ -563,6 +563,9 @@ def test_saturation_is_judged_against_the_spread(r2, expected, absent, tmp_path)
     assert expected in text
     assert absent not in text
     assert "a standard deviation of 0.020 in R²" in text  # √2 · 0.01 · √2, of two students
+    assert "k = 8 the blocks have the parameters of the teacher's: what" in text
+    assert f"is lacking of its R² there ({r2[8]:.3f}) is training left undone" in text
+    assert "With k = 4" not in text
 
 
 def test_one_seed_says_nothing_of_saturation(tmp_path):
