@@ -1,5 +1,10 @@
 """The activation store: extraction, shuffled batches, and memory, on a teacher of laptop size.
 
+Batches are measured on states of ViT-Tiny size too. They are compared with what `np.memmap` takes
+for the same images in the same order: to deliver what training needs, a new float32 tensor for
+each batch, and only to copy the stored bytes, which is less work. The memmap holds all states of
+an image in one piece, in the store they lie in one piece for each state.
+
 Ratios of time are reference over ours: above 1, ours is faster. Ratios of memory are the peak
 with 5,000 images over that with 1,000: at 1, memory is flat. Files are in the page cache, as they
 are in training after the first epoch, so this measures the reader and not the disk.
@@ -17,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +36,7 @@ from raptor.config.data import DataConfig, Splits
 from raptor.config.teachers import TeacherTraining, TrainedTeacher
 from raptor.provenance import peak_memory_mb
 from raptor.teachers.build import build_teacher
+from raptor.tokens import TokenLayout
 
 TEACHER = TrainedTeacher(
     depth=8, width=48, heads=4, mlp_ratio=2.0, patch_size=7, registers=4,
@@ -38,7 +45,10 @@ TEACHER = TrainedTeacher(
 DATA = DataConfig(splits=Splits(train=1, val=1, test=1), image_size=28, mean=[0.0], std=[1.0])
 IMAGES, FEW_IMAGES, BATCH, REPEATS = 5000, 1000, 64, 7
 EXTRACTED, EXTRACTIONS = 2560, 4  # images and repetitions of the extraction benchmark
-EPOCHS = 3  # in one turn of the batches, so that what was read ahead before it counts for little
+LARGE, LARGE_IMAGES = (13, 65, 192), 1280  # states, tokens, width
+# Epochs in one turn. Against the memmap there are enough of them that the batches made ahead
+# (about 14 and 1), which belong to the next turn, are 2 % of a turn.
+EPOCHS, LARGE_EPOCHS, PUBLISHED_EPOCHS = 10, 2, 3
 PUBLISHED_CHUNK, PUBLISHED_THREADS = 128, 8
 
 
@@ -52,7 +62,7 @@ def rows() -> list[dict[str, object]]:
     try:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder)
-            return [_extraction(path), *_batches(path), *_memory(path)]
+            return [_extraction(path), *_batches(path), *_large_batches(path), *_memory(path)]
     finally:
         torch.set_num_threads(threads)
 
@@ -72,10 +82,20 @@ class Pixels:
         return self.pixels[indices]
 
 
-def _source(images: int) -> write.Source:
+class Noise:
+    """States of the shape `LARGE`, without the time that a teacher of this size takes."""
+
+    layout = TokenLayout(cls=1, registers=0, patches=LARGE[1] - 1)
+
+    def states(self, images: torch.Tensor) -> torch.Tensor:
+        return torch.randn(len(images), *LARGE)
+
+
+def _source(images: int, teacher: Any = None) -> write.Source:
     torch.manual_seed(0)
+    small = build_teacher(TEACHER, DATA, num_classes=10).eval().requires_grad_(False)
     return write.Source(
-        teacher=build_teacher(TEACHER, DATA, num_classes=10).eval().requires_grad_(False),
+        teacher=teacher or small,
         file=TeacherFile(name="bench", sha256="0" * 64),
         splits={"train": Pixels(images)},
         data={},
@@ -103,7 +123,7 @@ def _extraction(folder: Path) -> dict[str, object]:
         shutil.rmtree(output.parent, ignore_errors=True)
         output.parent.mkdir()
 
-    timed = _in_turns(ours, bare, EXTRACTIONS, before=clean)
+    timed = _in_turns(ours, bare, repeats=EXTRACTIONS, before=clean)
     return _row("extraction, the store being written, vs the bare forward pass", timed)
 
 
@@ -112,33 +132,62 @@ def _batches(folder: Path) -> list[dict[str, object]]:
     output.parent.mkdir()
     _extract(_source(IMAGES), output)
     states = Activations(output)
-    flat, published = _memmap(states, folder), _published(states, folder)
-    # One iterator, as in training; the turn that does not count verifies the checksums.
-    ours = states.batches("train", BATCH, seed=0)
-    indices: list[np.ndarray] = []
+    found = _against_memmap("shuffled training batches", states, EPOCHS, folder)
+    published, ours = _published(states, folder), states.batches("train", BATCH, seed=0)
 
     def epochs() -> None:
-        steps = EPOCHS * (IMAGES // BATCH)
-        indices[:] = [next(ours).indices.numpy() for _ in range(steps)]
-
-    def same_from_memmap() -> None:
-        for chosen in indices:
-            torch.from_numpy(flat[chosen]).float()
+        for _ in range(PUBLISHED_EPOCHS * (IMAGES // BATCH)):
+            next(ours)
 
     def from_published() -> None:
         rng = np.random.default_rng(0)
-        starts = [rng.permutation(IMAGES // BATCH) * BATCH for _ in range(EPOCHS)]
+        starts = [rng.permutation(IMAGES // BATCH) * BATCH for _ in range(PUBLISHED_EPOCHS)]
         read = lambda start: torch.from_numpy(published[start : start + BATCH])
         with ThreadPoolExecutor(PUBLISHED_THREADS) as pool:
             for ready in _ahead(pool, read, np.concatenate(starts).tolist()):
                 assert len(ready) == BATCH
 
-    memmap = _in_turns(epochs, same_from_memmap, REPEATS)
-    layout = _in_turns(epochs, from_published, REPEATS)
+    timed = _in_turns(epochs, from_published, repeats=REPEATS)
     ours.close()
+    return [*found, _row("shuffled training batches vs the published layout", timed)]
+
+
+def _large_batches(folder: Path) -> list[dict[str, object]]:
+    output = folder / "large" / "t.json"
+    output.parent.mkdir()
+    _extract(_source(LARGE_IMAGES, Noise()), output)
+    name = "shuffled training batches of {} states x {} tokens x {}".format(*LARGE)
+    found = _against_memmap(name, Activations(output), LARGE_EPOCHS, output.parent)
+    shutil.rmtree(output.parent)
+    return found
+
+
+def _against_memmap(
+    name: str, states: Activations, epochs: int, folder: Path
+) -> list[dict[str, object]]:
+    """Each turn reads batches, and then the same images in the same order from an `np.memmap`."""
+    flat = _memmap(states, folder)
+    # One iterator, as in training; the turn that does not count verifies the checksums.
+    batches = states.batches("train", BATCH, seed=0)
+    indices: list[np.ndarray] = []
+
+    def ours() -> None:
+        steps = epochs * (len(flat) // BATCH)
+        indices[:] = [next(batches).indices.numpy() for _ in range(steps)]
+
+    def tensors() -> None:
+        for chosen in indices:
+            torch.from_numpy(flat[chosen]).float()
+
+    def raw() -> None:
+        for chosen in indices:
+            flat[chosen]
+
+    timed = _in_turns(ours, tensors, raw, repeats=REPEATS)
+    batches.close()
     return [
-        _row("shuffled training batches vs np.memmap", memmap),
-        _row("shuffled training batches vs the published layout", layout),
+        _row(f"{name} vs float32 tensors from np.memmap", timed[:, [0, 1]]),
+        _row(f"{name} vs the stored bytes from np.memmap", timed[:, [0, 2]]),
     ]
 
 
@@ -178,17 +227,14 @@ def _ahead(pool: ThreadPoolExecutor, read: Callable, starts: list[int]) -> Itera
 
 
 def _in_turns(
-    ours: Callable[[], None],
-    reference: Callable[[], None],
-    repeats: int,
-    before: Callable[[], None] = lambda: None,
+    *calls: Callable[[], None], repeats: int, before: Callable[[], None] = lambda: None
 ) -> np.ndarray:
-    """Seconds of both, (repeats, 2), after one turn that does not count."""
+    """Seconds of each call, (repeats, calls), after one turn that does not count."""
     timed = []
     for _ in range(repeats + 1):
         before()
         marks = [time.perf_counter()]
-        for call in (ours, reference):
+        for call in calls:
             call()
             marks.append(time.perf_counter())
         timed.append(np.diff(marks))

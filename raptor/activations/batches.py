@@ -1,10 +1,13 @@
-"""Shuffled training batches, made ahead of time by threads."""
+"""Shuffled training batches, made ahead of time by a thread."""
 
 from __future__ import annotations
 
+import itertools
+import math
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +15,10 @@ import torch
 
 from raptor.activations.shards import Shards
 
-READERS = 2  # threads, and batches that are made ahead
+READERS = 1  # threads, and tasks that are done ahead; a second one was no faster on two cores
+# A task makes several small batches: handing over one, and finding its places, cost as much as
+# its bytes.
+TASK_BYTES, TASK_BATCHES = 32 * 2**20, 16
 
 
 class Batch(NamedTuple):
@@ -24,20 +30,46 @@ class Batch(NamedTuple):
 
 
 def batches(
-    shards: Shards, labels: torch.Tensor, order: Iterator[np.ndarray], layers: Sequence[int]
+    shards: Shards,
+    labels: torch.Tensor,
+    order: Iterator[np.ndarray],
+    batch_size: int,
+    layers: Sequence[int],
 ) -> Iterator[Batch]:
-    """A batch for each array of images in the endless `order`, sorted by image."""
+    """A batch for each array of `batch_size` images in the endless `order`, sorted by image.
 
-    def batch(images: np.ndarray) -> Batch:
+    Memory is used again once no batch of a task is in use: fresh pages cost several times what
+    reading does.
+    """
+    one = (batch_size, len(layers), *shards.grid.shape[2:])
+    together = min(max(1, TASK_BYTES // (4 * math.prod(one))), TASK_BATCHES)
+    shape = (together, *one)
+    free: deque[np.ndarray] = deque(maxlen=READERS + 2)
+
+    def task(images: list[np.ndarray]) -> Iterator[Batch]:
         indices = np.sort(images)
-        states = shards.gather(indices, layers)
-        chosen = torch.from_numpy(indices)
-        return Batch(chosen, torch.empty(states.shape).copy_(states), labels[chosen])
+        states, chosen = _lend(free, shape), torch.from_numpy(indices)
+        shards.gather(indices, layers, states)
+        return map(Batch, chosen.unbind(), states.unbind(), labels[chosen].unbind())
+
+    def submit() -> Future[Iterator[Batch]]:
+        return pool.submit(task, list(itertools.islice(order, together)))
 
     with ThreadPoolExecutor(READERS, thread_name_prefix="batch-reader") as pool:
-        ahead = deque(pool.submit(batch, next(order)) for _ in range(READERS))
-        for images in order:
+        ahead = deque(submit() for _ in range(READERS))
+        while True:
             ready = ahead.popleft().result()
-            ahead.append(pool.submit(batch, images))
-            yield ready
-            del ready  # so that the memory of a batch that is done with serves another
+            ahead.append(submit())
+            yield from ready  # keeps no batch, so that the memory of a used one serves another
+            del ready
+
+
+def _lend(free: deque[np.ndarray], shape: tuple[int, ...]) -> torch.Tensor:
+    """A float32 tensor whose memory goes back to `free` once no tensor uses it any more."""
+    try:
+        memory = free.pop()
+    except IndexError:
+        memory = np.empty(shape, np.float32)
+    lent = memory.view()  # the tensor, and whatever shares its storage, keeps this object alive
+    weakref.finalize(lent, free.append, memory)
+    return torch.from_numpy(lent)

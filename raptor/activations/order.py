@@ -4,6 +4,11 @@ An epoch permutes the rows of chunks (all states of `chunk_images` images) that 
 takes them in windows of `WINDOW_ROWS`, and permutes the images inside a window: an epoch goes
 over each byte once, window after window, and a batch draws from `WINDOW_ROWS` random places. A
 split of at most one window gets a plain random permutation.
+
+What is mixed: rows are uniformly permuted over the split, images uniformly inside a window. What
+is not: two images of a row always come in the same window, so within `WINDOW_ROWS *
+chunk_images` images of each other; data that lie sorted (by class, say) with runs longer than a
+row reach a batch from at most `WINDOW_ROWS` rows, twice that where it crosses two windows.
 """
 
 from __future__ import annotations

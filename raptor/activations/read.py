@@ -45,7 +45,8 @@ class Activations:
         out = torch.empty(stop - start, len(chosen), *self.shape[2:])
         for first in range(start, stop, size):
             images = np.arange(first, min(first + size, stop))
-            out[first - start : first - start + size] = self._shards.gather(images, chosen)
+            part = out[first - start : first - start + size]
+            self._shards.gather(images[None], chosen, part[None])
         return out.numpy()
 
     def blocks(
@@ -72,8 +73,8 @@ class Activations:
 
         `raptor.activations.order` says how images are shuffled; no image comes twice in an
         epoch, and an epoch's last, partial batch is dropped. Inside a batch images stand sorted.
-        Threads make the next batches while one is used; they end when the iterator is closed or
-        collected.
+        A thread makes the next batches while one is used; it ends when the iterator is closed or
+        collected. What is still used of a batch keeps the memory of the few batches made with it.
         """
         first, last = self.splits[split]
         if not 0 < batch_size <= last - first:
@@ -83,7 +84,8 @@ class Activations:
             )
         size = self.manifest.grid.chunk_images
         order = batch_order((first, last), size, batch_size, seed, first_step)
-        return batches(self._shards, torch.from_numpy(self.labels), order, self._chosen(layers))
+        labels, chosen = torch.from_numpy(self.labels), self._chosen(layers)
+        return batches(self._shards, labels, order, batch_size, chosen)
 
     def _chosen(self, layers: Sequence[int] | None) -> list[int]:
         states = self.shape[1]

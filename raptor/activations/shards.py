@@ -44,30 +44,39 @@ class Shards:
         for index in self.grid.shards:
             self._check_size(index)
 
-    def gather(self, images: np.ndarray, layers: Sequence[int]) -> torch.Tensor:
-        """States (n, S', T, D) of sorted `images` in the stored dtype.
+    def gather(self, images: np.ndarray, layers: Sequence[int], out: torch.Tensor) -> None:
+        """Put the states of `images` (k, n), each row sorted, into float32 `out` (k, n, S', T, D).
 
-        Each thread has its own memory for them, which its next call uses again.
+        A row at a time, through memory that stays in the processor's cache.
         """
-        grid, columns = self.grid, np.asarray(layers)
-        stored, integers = self._scratch(len(images), len(columns))
-        shards, starts = np.unique(images // grid.shard_images, return_index=True)
-        maps = self._mapped(shards.tolist(), integers.nbytes)
-        rows, places = np.divmod(images, grid.chunk_images)
-        wanted = (self._first[rows[:, None], columns] + places[:, None]).ravel()
-        borders = [*(starts * len(columns)).tolist(), len(wanted)]
+        rows, places = np.divmod(images.ravel(), self.grid.chunk_images)
+        shards = rows // self.grid.rows_per_shard
+        new = np.append(True, shards[1:] != shards[:-1])
+        new[:: images.shape[1]] = True
+        starts = np.flatnonzero(new)
+        row_states = images.shape[1] * len(layers)
+        stored, integers = self._scratch(row_states)
+        maps = self._mapped(shards[starts].tolist(), len(images) * integers.nbytes)
+        wanted = (self._first[rows].take(layers, axis=1) + places[:, None]).ravel()
+        borders = [*(starts * len(layers)).tolist(), len(wanted)]
         for states, start, stop in zip(maps, borders, borders[1:], strict=False):
+            row, first = divmod(start, row_states)
+            last = stop - row * row_states
             # `clip` lets numpy write to `out` directly; no index is out of bounds.
-            states.take(wanted[start:stop], axis=0, out=integers[start:stop], mode="clip")
-        return stored
+            states.take(wanted[start:stop], axis=0, out=integers[first:last], mode="clip")
+            if last == row_states:
+                out[row].copy_(stored.view(out[row].shape))
 
-    def _scratch(self, images: int, layers: int) -> tuple[torch.Tensor, np.ndarray]:
-        """Memory for states, also as rows of integers; fresh pages would cost more than copies."""
-        shape, item = (images, layers, *self.grid.shape[2:]), ITEM_BYTES[self.grid.dtype]
-        if getattr(self._memory, "shape", None) != shape:
-            integers = np.empty((images * layers, self.grid.image_bytes // item), f"i{item}")
-            stored = torch.from_numpy(integers).view(getattr(torch, self.grid.dtype)).view(shape)
-            self._memory.shape, self._memory.arrays = shape, (stored, integers)
+    def _scratch(self, count: int) -> tuple[torch.Tensor, np.ndarray]:
+        """Memory for `count` states of this thread, also as rows of integers of the stored size.
+
+        Fresh pages would cost more than the copies.
+        """
+        if getattr(self._memory, "count", None) != count:
+            item = ITEM_BYTES[self.grid.dtype]
+            integers = np.empty((count, self.grid.image_bytes // item), f"i{item}")
+            stored = torch.from_numpy(integers).view(getattr(torch, self.grid.dtype))
+            self._memory.count, self._memory.arrays = count, (stored, integers)
         return self._memory.arrays
 
     def _mapped(self, shards: list[int], wanted_bytes: int) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from raptor.activations import order
-from raptor.activations.batches import READERS
+from raptor.activations.batches import READERS, TASK_BATCHES
 from raptor.activations.manifest import Manifest, store_folder
 from raptor.activations.read import Activations
 from raptor.errors import RaptorError
@@ -142,6 +142,22 @@ def test_a_batch_that_is_kept_does_not_change(manifest, exact):
     batches = take(Activations(manifest).batches("train", 3, seed=0), 30)
     for batch in batches:
         np.testing.assert_array_equal(batch.states.numpy(), exact[batch.indices.numpy()])
+
+
+def test_memory_serves_another_batch_only_when_no_view_is_left(manifest, exact):
+    """Even a part of a batch keeps its memory; what nothing uses is used again."""
+    views, places = [], set()
+    iterator = Activations(manifest).batches("train", 3, seed=0)
+    for step in range(300):
+        batch = next(iterator)
+        places.add(batch.states.untyped_storage().data_ptr())
+        if step % 60 == 0:
+            views.append((batch.indices[1], batch.states[1, 2:].numpy()))
+    iterator.close()
+    del batch
+    for image, view in views:
+        np.testing.assert_array_equal(view, exact[image, 2:])
+    assert len(places) <= len(views) + READERS + 2 < 300 // TASK_BATCHES
 
 
 def test_windows_mix_images_of_several_rows():

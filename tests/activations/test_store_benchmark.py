@@ -11,7 +11,9 @@ from benchmarks import store
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    sizes = {"IMAGES": 256, "EXTRACTED": 64, "REPEATS": 1, "EXTRACTIONS": 1, "EPOCHS": 1}
+    sizes = {"IMAGES": 256, "LARGE_IMAGES": 128, "EXTRACTED": 64}
+    sizes |= {"EPOCHS": 1, "LARGE_EPOCHS": 1, "PUBLISHED_EPOCHS": 1}
+    sizes |= {"REPEATS": 1, "EXTRACTIONS": 1}
     for name, value in sizes.items():
         monkeypatch.setattr(store, name, value)
     shallow = {"depth": 2, "width": 8, "heads": 2}
@@ -19,8 +21,12 @@ def small(monkeypatch):
 
 
 def test_rows_of_time(tmp_path):
-    rows = [store._extraction(tmp_path), *store._batches(tmp_path)]
-    assert len({row["name"] for row in rows}) == 3
+    rows = [
+        store._extraction(tmp_path),
+        *store._batches(tmp_path),
+        *store._large_batches(tmp_path),
+    ]
+    assert len({row["name"] for row in rows}) == 6
     for row in rows:
         assert list(row) == ["name", "ours", "reference", "ratio", "n", "spread"]
         # One repetition: the median of the ratio is the ratio of the medians.
