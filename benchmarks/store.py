@@ -1,22 +1,18 @@
-"""The activation store: extraction, shuffled batches, and memory, on a teacher of laptop size.
+"""The activation store: extraction and shuffled batches, on a teacher of laptop size.
 
 Batches are measured on states of ViT-Tiny size too. They are compared with what `np.memmap` takes
 for the same images in the same order: to deliver what training needs, a new float32 tensor for
 each batch, and only to copy the stored bytes, which is less work. The memmap holds all states of
 an image in one piece, in the store they lie in one piece for each state.
 
-Ratios of time are reference over ours: above 1, ours is faster. Ratios of memory are the peak
-with 5,000 images over that with 1,000: at 1, memory is flat. Files are in the page cache, as they
-are in training after the first epoch, so this measures the reader and not the disk.
+Ratios are reference over ours: above 1, ours is faster. Files are in the page cache, as they are
+in training after the first epoch, so this measures the reader and not the disk.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -29,12 +25,11 @@ import torch
 import zarr
 
 from raptor.activations import write
-from raptor.activations.manifest import TeacherFile, store_folder
+from raptor.activations.manifest import TeacherFile
 from raptor.activations.read import Activations
 from raptor.config.activations import ActivationsConfig
 from raptor.config.data import DataConfig, Splits
 from raptor.config.teachers import TeacherTraining, TrainedTeacher
-from raptor.provenance import peak_memory_mb
 from raptor.teachers.build import build_teacher
 from raptor.tokens import TokenLayout
 
@@ -43,7 +38,7 @@ TEACHER = TrainedTeacher(
     training=TeacherTraining(epochs=1),
 )  # fmt: skip
 DATA = DataConfig(splits=Splits(train=1, val=1, test=1), image_size=28, mean=[0.0], std=[1.0])
-IMAGES, FEW_IMAGES, BATCH, REPEATS = 5000, 1000, 64, 7
+IMAGES, BATCH, REPEATS = 5000, 64, 7
 EXTRACTED, EXTRACTIONS = 2560, 4  # images and repetitions of the extraction benchmark
 LARGE, LARGE_IMAGES = (13, 65, 192), 1280  # states, tokens, width
 # Epochs in one turn. Against the memmap there are enough of them that the batches made ahead
@@ -53,7 +48,7 @@ PUBLISHED_CHUNK, PUBLISHED_THREADS = 128, 8
 
 
 def rows() -> list[dict[str, object]]:
-    """`name, ours, reference` (seconds or MiB, medians), `ratio, n, spread`.
+    """`name, ours, reference` (seconds, medians), `ratio, n, spread`.
 
     `n` repetitions in turns; `spread` is the interquartile range of the ratio.
     """
@@ -62,7 +57,7 @@ def rows() -> list[dict[str, object]]:
     try:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder)
-            return [_extraction(path), *_batches(path), *_large_batches(path), *_memory(path)]
+            return [_extraction(path), *_batches(path), *_large_batches(path)]
     finally:
         torch.set_num_threads(threads)
 
@@ -252,60 +247,3 @@ def _row(name: str, timed: np.ndarray) -> dict[str, object]:
         "n": len(timed),
         "spread": float(high - low),
     }
-
-
-def _memory(folder: Path) -> list[dict[str, object]]:
-    """Peak MiB of a process that extracts, and of one that reads an epoch of batches."""
-    found = []
-    for what in PEAKS:
-        many, few = (
-            _peak(what, n, folder / f"memory-{n}" / "t.json") for n in (IMAGES, FEW_IMAGES)
-        )
-        found.append(
-            {
-                "name": f"peak memory of {what}, {IMAGES} vs {FEW_IMAGES} images",
-                "ours": many,
-                "reference": few,
-                "ratio": many / few,
-                "n": 1,
-                "spread": math.nan,
-            }
-        )
-    return found
-
-
-def _peak(what: str, images: int, output: Path) -> float:
-    command = [sys.executable, "-m", "benchmarks.store", what, str(images), str(output)]
-    run = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(run.stdout)
-
-
-def _extract_once(images: int, output: Path) -> None:
-    output.parent.mkdir()
-    _extract(_source(images), output)
-
-
-def _read_epoch(images: int, output: Path) -> None:
-    assert store_folder(output).is_dir()
-    batches = Activations(output).batches("train", BATCH, seed=0)
-    for _ in range(images // BATCH):
-        next(batches)
-    batches.close()
-
-
-def _peak_memory_mb() -> float:
-    """Peak MiB of this process; on Linux `getrusage` would include the parent's."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return peak_memory_mb()
-    lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
-    return int(lines["VmHWM"].split()[0]) / 2**10
-
-
-# In this order: the first leaves the store that the second reads.
-PEAKS = {"extraction": _extract_once, "training batches": _read_epoch}
-
-
-if __name__ == "__main__":
-    PEAKS[sys.argv[1]](int(sys.argv[2]), Path(sys.argv[3]))
-    print(_peak_memory_mb())
