@@ -20,8 +20,6 @@ for target in FIGURES:
             caption=figure(target, "rst"),
         log:
             results(f"logs/figures/{target}.log"),
-        benchmark:
-            results(f"benchmarks/figures/{target}.tsv")
         priority: 20
         conda:
             "../../environment.yml"
@@ -59,8 +57,6 @@ for target in PRINTED:
             caption=results(f"tables/{target}.rst"),
         log:
             results(f"logs/tables/{target}.print.log"),
-        benchmark:
-            results(f"benchmarks/tables/{target}.print.tsv")
         priority: 20
         conda:
             "../../environment.yml"

@@ -14,8 +14,6 @@ rule report_page:
         results("report.html"),
     log:
         results("logs/report_page.log"),
-    benchmark:
-        results("benchmarks/report_page.tsv")
     conda:
         "../../environment.yml"
     threads: 1

@@ -49,8 +49,6 @@ rule scorecard_data:
         table("scorecard"),
     log:
         results("logs/tables/scorecard.log"),
-    benchmark:
-        results("benchmarks/tables/scorecard.tsv")
     priority: 20
     conda:
         "../../environment.yml"

@@ -129,8 +129,6 @@ for target, inputs in TABLE_INPUTS.items():
             figure(target, "csv") if target in FIGURES else table(target),
         log:
             results(f"logs/tables/{target}.log"),
-        benchmark:
-            results(f"benchmarks/tables/{target}.tsv")
         priority: 20
         conda:
             "../../environment.yml"
