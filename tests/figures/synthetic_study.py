@@ -330,7 +330,7 @@ def tabulate(study: Study) -> None:
     """Every table of `study`, as the rules make them."""
     study.cost()
     study.branches()
-    study.tabulate_branches(list(study.k))
+    study.tabulate_branches([k for k in study.k if k > 1])  # as the configuration asks
     other = Study(study.root / "partitions_study", k=study.k, depth=study.depth)
     other.students(METHODS, seeds=4 if study.seeds > 1 else 1)
     phases = {
