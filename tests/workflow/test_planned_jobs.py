@@ -55,3 +55,14 @@ def test_jobs_of_teachers_that_only_some_stage_asks_for(new_checkout):
     assert (jobs["similarity"], jobs["partition"]) == (7, 6)  # not bare; nor shallow's phases
     planned = checkout.planned("--configfile", "config/some.yaml")
     assert by_stage(planned, jobs) == jobs
+
+
+def test_the_folder_of_the_images_is_changed_alone(new_checkout):
+    """As README says: `--config` replaces this key of the section and no other."""
+    checkout = new_checkout()
+    given = ["--configfile", "config/fashion.yaml", "--config", "data={root: /elsewhere}"]
+    failed = checkout.snakemake("samples", *given, check=False)
+    assert "data.root: folder /elsewhere does not exist" in failed.stdout + failed.stderr
+    resolved = yaml.safe_load((checkout.path / "results/fashion/config.resolved.yaml").read_text())
+    as_written = load_yaml(CONFIG / "fashion.yaml").data.model_dump(mode="json")
+    assert resolved["data"] == as_written | {"root": "/elsewhere"}
