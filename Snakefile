@@ -35,3 +35,4 @@ rule figures:
         [figure(name, "png") for name in FIGURES],
         [table(name) for name in TABLES],
         [results(f"tables/{name}.html") for name in PRINTED],
+        [results(f"dynamics/{name}/images.csv") for name in MOVING],

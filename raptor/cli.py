@@ -84,7 +84,7 @@ def lines(found: Plan, tflops: float, origin: str) -> Iterator[str]:
     yield _row(Work("total", jobs, steps, images, flops, largest), tflops)
     yield f"  hours at {tflops:.3g} TFLOP/s ({origin}), on one device, reading not counted"
     yield "  GB: peak memory of one job, estimated (activations: main memory)"
-    yield "  tables and figures are not listed; `snakemake -n` counts every job"
+    yield "  jobs: as `snakemake -n` counts them, but for the target `figures` itself"
     yield ""
     form = "  {:<18}{:<36}{:<9}{:>10}{:>8}"
     yield form.format("store", "images x states x tokens x width", "dtype", "GB", "files")

@@ -10,8 +10,9 @@ are those of matrix products and convolutions, a multiplication and an addition 
     time                      FLOPs / throughput
 
 Left out, because small or not a matter of FLOPs: heads and probes' heads, optimisers, trivial
-baselines, the similarity stage (CPU), reading images and states. Bytes of a store are exact, time
-is an estimate within a factor of about two where the throughput is measured on the same machine.
+baselines, the similarity stage (CPU), ranks of updates, depth scaling, reading images and states,
+starting each job. Jobs and bytes of a store are exact, time is an estimate within a factor of
+about two where the throughput is measured on the same machine.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 
 from raptor.activations.manifest import Grid
 from raptor.config.data import DataConfig
+from raptor.config.dynamics import PerturbationConfig
 from raptor.config.experiment import Experiment
 from raptor.config.students import Recipe, Stage, Stage1
 from raptor.config.teachers import (
@@ -29,7 +31,18 @@ from raptor.config.teachers import (
     UntrainedTeacher,
     conv_stem_layers,
 )
-from raptor.targets import partitioned_teachers, student_jobs, study_students
+from raptor.student import Student
+from raptor.targets import (
+    FIGURES,
+    PRINTED,
+    TABLES,
+    covered,
+    jobs_with,
+    judged_teachers,
+    partitioned_teachers,
+    student_jobs,
+    study_students,
+)
 from raptor.tokens import TokenLayout
 from raptor.training.schedules import teacher_forcing
 
@@ -45,7 +58,10 @@ PROBE_BATCH = 256  # images (raptor.probes)
 
 @dataclass(frozen=True)
 class Work:
-    """One stage: its jobs, optimiser steps, image passes, FLOPs, and the memory of one job."""
+    """One stage: its jobs, optimiser steps, image passes, FLOPs, and the memory of one job.
+
+    `stage` is the Snakemake rule, but for `tables` and `figures`, a rule for each target.
+    """
 
     stage: str
     jobs: int
@@ -91,30 +107,38 @@ class Plan:
 def plan(config: Experiment) -> Plan:
     """The plan of a validated configuration; nothing is read but the configuration."""
     found = study_students(config, config.students)
+    kinds = {
+        name: sum(isinstance(spec, kind) for spec in config.teachers.values())
+        for name, kind in (
+            ("trained", TrainedTeacher),
+            ("untrained", UntrainedTeacher),
+            ("checkpoint", CheckpointTeacher),
+        )
+    }
+    pages = covered(config, [*FIGURES, *PRINTED])  # each a table, and then a picture or a page
     return Plan(
-        teachers={
-            name: sum(isinstance(spec, kind) for spec in config.teachers.values())
-            for name, kind in (
-                ("trained", TrainedTeacher),
-                ("untrained", UntrainedTeacher),
-                ("checkpoint", CheckpointTeacher),
-            )
-        },
+        teachers=kinds,
         students={
             recipe: sum(len(some) for (_, name), some in found.items() if name == recipe)
             for recipe in dict.fromkeys(name for _, name in found)
         },
         works=[
+            Work("samples", 1),
             _teachers(config),
             _controls(config),
+            Work("checkpoint_teacher", kinds["checkpoint"]),
             _activations(config),
-            Work("similarity", len(config.teachers)),
-            Work("partition", len(set(partitioned_teachers(config)) | _cut(config))),
+            Work("similarity", len(compared_teachers(config))),
+            Work("partition", len(cut_teachers(config))),
             _raptors(config),
             Work("probe_teacher", len(config.teachers)),
             _probes(config),
             _swaps(config),
-            *([_branches(config)] if config.branches else []),
+            _dynamics(config),
+            _branches(config),
+            _cost(config),
+            Work("tables", len(pages) + len(TABLES)),
+            Work("figures", len(pages)),
         ],
         stores=[Store(name, store_grid(config, name)) for name in config.teachers],
         student_bytes=sum(
@@ -355,18 +379,80 @@ def _swaps(config: Experiment) -> Work:
     return _sum("swaps", works)
 
 
+def _dynamics(config: Experiment) -> Work:
+    """Teachers, each with its Raptor where there is one: states made, moments, noise followed."""
+    asked = config.dynamics
+    works = []
+    for name in asked.teachers if asked else []:
+        spec, data = config.architecture(name), config.data
+        tokens = layout_of(spec, data).total
+        block = block_flops(tokens, spec.width, 2 * spec.width * hidden_of(spec))
+        key = (name, asked.recipe)
+        student = Student(asked.partition, asked.k, seed=0)
+        models = [(block, 0)]  # FLOPs of a block, and whether states are made rather than read
+        if jobs_with(config, {key: [student]}):
+            models.append((raptor_flops(config.recipes[asked.recipe], spec, data), 1))
+        streamed = min(asked.train_images, data.splits.train) + min(asked.images, data.splits.test)
+        noisy = min(asked.perturbation.images, data.splits.test)
+        images = len(models) * (streamed + noisy)
+        # D × D moments of each transition: two for the linear maps, one for the ranks on test.
+        flops = len(models) * streamed * spec.depth * 6 * tokens * spec.width**2
+        for one, made in models:
+            flops += made * (streamed + noisy) * spec.depth * one
+            flops += noisy * perturbed_applications(asked.perturbation, spec.depth) * one
+        states = asked.batch_images * (spec.depth + 1) * tokens * spec.width
+        works.append(Work("dynamics", 1, 0, images, flops, 2 * FLOAT * states))
+    return _sum("dynamics", works)
+
+
+def perturbed_applications(perturbation: PerturbationConfig, depth: int) -> int:
+    """Block applications per image: from each source layer on, without noise and with each."""
+    sources = perturbation.source_layers
+    layers = sum(depth - source for source in (range(depth) if sources is None else sources))
+    return (1 + len(perturbation.relative_sizes)) * layers
+
+
 def _branches(config: Experiment) -> Work:
-    images = getattr(config.data.splits, config.similarity.split)
-    works = [
-        Work(
-            "branches", 1, 0, images, images * teacher_flops(config.architecture(name), config.data)
-        )
-        for name in config.branches.teachers
-    ]
+    works = []
+    for name in config.branches.teachers if config.branches else []:
+        images = getattr(config.data.splits, config.similarity.split)
+        flops = images * teacher_flops(config.architecture(name), config.data)
+        works.append(Work("branches", 1, 0, images, flops))
     return _sum("branches", works)
 
 
-def _cut(config: Experiment) -> set[str]:
-    """Teachers whose partition some stage asks for, deep enough for every k or not."""
+def _cost(config: Experiment) -> Work:
+    """Passes of the teacher and of one Raptor of each k, those that are timed."""
+    asked = config.cost
+    if asked is None:
+        return Work("cost", 0)
+    spec, passes = config.architecture(asked.teacher), asked.repeats * asked.images
+    one = raptor_flops(config.recipes[asked.recipe], spec, config.data)
+    flops = teacher_flops(spec, config.data) + len(asked.k) * spec.depth * one
+    return Work("cost", 1, 0, (1 + len(asked.k)) * passes, passes * flops)
+
+
+# --- which teachers ------------------------------------------------------------------------------
+
+
+def cut_teachers(config: Experiment) -> set[str]:
+    """Those that something asks to be cut into phases."""
+    deep, figures = partitioned_teachers(config), config.figures
     studied = {name for grid in config.students.values() for name in grid.teachers}
-    return studied | set(config.swaps.teachers)
+    asked = studied | set(config.swaps.teachers) | set(filter(None, judged_teachers(config)))
+    asked |= set(figures.maxcut_partitions.teachers or deep)
+    moving = set(config.dynamics.teachers if config.dynamics else [])
+    # The contrast of blocks needs pairs of layers inside a phase and across.
+    contrasted = {
+        name
+        for name in figures.similarity_matrices.teachers or config.teachers
+        if 1 < config.swaps.k < config.architecture(name).depth
+    }
+    return asked | (moving | contrasted) & set(deep)
+
+
+def compared_teachers(config: Experiment) -> set[str]:
+    """Those whose layers are compared."""
+    drawn = config.figures.similarity_matrices.teachers or config.teachers
+    branches = config.branches.teachers if config.branches else []
+    return cut_teachers(config) | set(drawn) | set(branches)

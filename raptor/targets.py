@@ -1,4 +1,4 @@
-"""Which students an experiment trains, in which jobs, and where their files are."""
+"""What an experiment makes: its students, in which jobs and files, its figures and its tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from raptor.config.experiment import Experiment
+from raptor.config.teachers import UntrainedTeacher
 from raptor.student import Student
+
+# In the order in which they are drawn, printed and reported.
+FIGURES = (
+    "similarity_matrices",
+    "maxcut_partitions",
+    "partition_comparison",
+    "fidelity_by_k",
+    "layer_swaps",
+    "training_curves",
+    "stochastic_depth",
+    "overfitting",
+    "training_paradigms",
+    "saturation",
+    "branch_similarity",
+    "scorecard",
+)
+PRINTED = ("table_partitions", "table_probes", "table_ablations", "table_cost")
+TABLES = ("teachers", "fidelity", "layers")  # without a page and a caption
 
 
 @dataclass(frozen=True)
@@ -99,3 +118,27 @@ def partitioned_teachers(config: Experiment) -> list[str]:
     """The teachers deep enough to be cut into the largest k of `partition.k`."""
     layers = max(config.partition.k) * config.partition.min_size
     return [name for name in config.teachers if config.architecture(name).depth >= layers]
+
+
+def optional(config: Experiment) -> dict[str, object]:
+    """What a target is drawn from, where an experiment may do without it; None where it does."""
+    figures = ("stochastic_depth", "training_paradigms", "overfitting", "saturation")
+    drawn = {name: getattr(config.figures, name) for name in (*figures, "table_ablations")}
+    return drawn | {"branch_similarity": config.branches, "table_cost": config.cost}
+
+
+def covered(config: Experiment, targets: Iterable[str]) -> list[str]:
+    """Those of these targets that the experiment describes."""
+    asked = optional(config)
+    return [target for target in targets if asked.get(target, True)]
+
+
+def judged_teachers(config: Experiment) -> tuple[str, str | None]:
+    """The teacher that the scorecard is about, and the untrained one of the same architecture."""
+    judged = config.students[config.figures.fidelity_by_k.studies[0]].teachers[0]
+    untrained = (
+        name
+        for name, spec in config.teachers.items()
+        if isinstance(spec, UntrainedTeacher) and spec.like == judged
+    )
+    return judged, next(untrained, None)

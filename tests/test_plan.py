@@ -18,10 +18,12 @@ from raptor import cli
 from raptor.activations.write import extract
 from raptor.config.activations import ActivationsConfig
 from raptor.config.data import DataConfig, Splits
+from raptor.config.dynamics import PerturbationConfig
 from raptor.config.load import load, load_yaml
 from raptor.config.students import Recipe
 from raptor.config.teachers import TeacherTraining, TrainedTeacher
 from raptor.cost import count_flops, last_state, parameters, profiled_peak
+from raptor.dynamics.perturbation import deviations
 from raptor.models.initialise import build_raptor
 from raptor.plan import (
     FLOAT,
@@ -29,6 +31,7 @@ from raptor.plan import (
     block_flops,
     hidden_of,
     layout_of,
+    perturbed_applications,
     plan,
     raptor_flops,
     raptor_parameters,
@@ -166,11 +169,10 @@ def test_the_published_store():
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_bytes_and_files_of_a_store(dtype, tmp_path):
-    spec = SPECS["patch"]
+    spec = spec_of(depth=8)  # as many layers as the study cuts
     raw = yaml.safe_load((ROOT / "config/laptop.yaml").read_text())
     store = {"dtype": dtype, "chunk_images": 4, "shard_images": 16}
     raw["teachers"]["vit"] |= spec.model_dump(mode="json")
-    raw["teachers"]["vit"]["stem"] = "patch"
     config = load(raw).model_copy(update={"data": DATA, "activations": ActivationsConfig(**store)})
     expected = Store("vit", store_grid(config, "vit"))
     save_teacher(build_teacher(spec, DATA, num_classes=10), tmp_path / "vit.safetensors")
@@ -247,18 +249,61 @@ def test_time_of_a_training_within_a_factor_of_two(tmp_path):
     pytest.fail(f"measured over predicted seconds: {ratios}")
 
 
-def test_the_laptop_study():
-    found = plan(load_yaml(ROOT / "config/laptop.yaml"))
-    assert found.teachers == {"trained": 3, "untrained": 1, "checkpoint": 0}
-    # 9 of phase_mean; of the short one 60 random, and 27 others.
-    assert found.students == {"phase_mean": 9, "phase_mean_short": 87}
+def test_the_small_scale_study():
+    found = plan(load_yaml(ROOT / "config/cifar100.yaml"))
+    assert found.teachers == {"trained": 12, "untrained": 1, "checkpoint": 6}
+    # 60 on random partitions and 27 on others; k = 1, 5, 6; ten more teachers; seven checkpoints.
+    assert found.students["phase_mean"] == 60 + 27 + 9 + 30 + 21
+    ablated = ["teacher_forcing", "annealed", "depth_scaled", "cls_weighted"]
+    assert [found.students[name] for name in ablated] == [3] * 4
+    assert (found.students["distillation"], found.students["autoregression"]) == (3, 3)
     works = {work.stage: work for work in found.works}
-    assert works["raptor"].steps == 9 * 500 + 87 * 100
-    assert works["train_teacher"].steps == (22 + 24 + 22) * (3750 // 64)
-    assert works["activations"].images == works["probe_students"].images // 24 == 4 * 5000
-    assert works["probe_students"].images == 96 * 5000
-    assert found.stores[0].grid.shape == (5000, 9, 21, 48)
+    assert works["raptor"].steps == 9 * 100_000 + 147 * 15_000 + 18 * 50_000
+    assert works["train_teacher"].steps == 12 * 200 * (45_000 // 128)
+    assert works["activations"].images == 19 * 60_000
+    assert works["probe_students"].images == 174 * 60_000
+    assert works["cost"].images == 4 * 50 * 64
+    assert found.stores[0].grid.shape == (60_000, 13, 69, 768)
     assert works["raptor"].hours(2.0) == works["raptor"].hours(1.0) / 2
+
+
+@pytest.mark.parametrize("sources", [None, [0, 3]])
+def test_blocks_applied_to_follow_noise(sources):
+    """Counted by the step that the measurement is given."""
+    config = PerturbationConfig(source_layers=sources, relative_sizes=[0.1, 0.2])
+    applied = []
+
+    def step(state_BTD, layer):
+        applied.append(len(state_BTD))
+        return state_BTD
+
+    layout, images = TokenLayout(cls=1, registers=0, patches=2), 4
+    states_BTD = torch.randn(images, layout.total, 8)
+    for source in range(5) if sources is None else sources:
+        layers = range(source, 5 + 1)
+        deviations(step, states_BTD, states_BTD, config.relative_sizes, layers, layout)
+    assert sum(applied) == images * perturbed_applications(config, 5)
+
+
+def test_the_dynamics_of_a_raptor():
+    """A Raptor's states are made, a teacher's read; `untrained` has no Raptor of this recipe."""
+    raw = yaml.safe_load((ROOT / "config/smoke.yaml").read_text())
+    raw["dynamics"] |= {"recipe": "paper"}
+    works = []
+    for teachers in (["vit"], ["vit", "untrained"]):
+        raw["dynamics"]["teachers"] = teachers
+        config = load(raw)
+        works.append(next(work for work in plan(config).works if work.stage == "dynamics"))
+    one, both = works
+    streamed, noisy = 100 + 40, 10
+    assert one.images == 2 * (streamed + noisy)
+    assert both.images - one.images == streamed + noisy
+    spec, data = config.architecture("vit"), config.data
+    block = block_flops(layout_of(spec, data).total, 16, 2 * 16 * 32)
+    of_raptor = raptor_flops(config.recipes["paper"], spec, data)
+    # All 6 layers of each image; noise in layers 0 and 3, followed with and without.
+    more = 6 * (streamed + noisy) * of_raptor + noisy * 2 * (6 + 3) * (of_raptor - block)
+    assert one.flops - 2 * (both.flops - one.flops) == more
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -273,7 +318,7 @@ def raptor(*arguments: str) -> subprocess.CompletedProcess:
 def test_the_command():
     done = raptor("plan", "config/smoke.yaml", "--tflops", "0.01")
     assert done.returncode == 0, done.stderr
-    assert "teachers 4: 2 trained, 1 untrained, 1 checkpoint" in done.stdout
+    assert "teachers 5: 3 trained, 1 untrained, 1 checkpoint" in done.stdout
     assert "hours at 0.01 TFLOP/s (assumed, --tflops)" in done.stdout
 
 

@@ -18,14 +18,15 @@ from raptor.figures.along_teachers import (
     sigmas_between,
     similarity_panel,
 )
-from raptor.figures.panels import grid_lines, lettered, logarithmic
+from raptor.figures.panels import grid_lines, labels_apart, lettered, logarithmic
 
 SPLITS = {"train": ("C3", "o", "-"), "val": ("C0", "s", "--"), "test": ("C2", "^", ":")}
 
 
 def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
     """Above: loss and accuracy of the teacher, accuracy of its Raptors; below: its layers, R²."""
-    places = dict(zip(_teachers(table), _epochs(table), strict=True))
+    epochs = _epochs(table)
+    places = dict(zip(_teachers(table), epochs, strict=True))
     figure, ((loss, accuracy, kept), (similarity, contrast, r2)) = plt.subplots(
         2, 3, figsize=(settings["width_in"], 2 * settings["row_height_in"])
     )
@@ -43,7 +44,7 @@ def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
     ):
         lettered(axes, letter)
         axes.set_xlabel("epochs of the teacher")
-        axes.set_xticks(list(places.values()))
+        axes.set_xticks(epochs, labels_apart(epochs, [f"{epoch:g}" for epoch in epochs], 0.08))
     return figure
 
 

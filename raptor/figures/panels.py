@@ -41,6 +41,16 @@ def layer_ticks(depth: int, most: int = 12) -> np.ndarray:
     return np.arange(1, depth + 1, -(-depth // most))
 
 
+def labels_apart(places: Sequence[float], names: Sequence[str], share: float) -> list[str]:
+    """The names of ticks at rising places, none where the one before is closer than this share."""
+    least, labels, last = share * (max(places) - min(places)), [], float("-inf")
+    for place, name in zip(places, names, strict=True):
+        near = place - last < least
+        labels.append("" if near else name)
+        last = last if near else place
+    return labels
+
+
 def k_ticks(axes: Axes, ks: Sequence[int]) -> None:
     axes.set_xticks(list(ks), [f"{k:.0f}" for k in ks])
     axes.set_xlabel("number of blocks k", labelpad=1)

@@ -23,11 +23,17 @@ from raptor.figures.along_teachers import (
     sigmas_between,
     similarity_panel,
 )
-from raptor.figures.panels import grid_lines, layer_ticks, lettered, open_towards_one
+from raptor.figures.panels import (
+    grid_lines,
+    labels_apart,
+    layer_ticks,
+    lettered,
+    open_towards_one,
+)
 from raptor.figures.vocabulary import TOKENS, label, spans
 from raptor.tables.summary import summarise_by
 
-LARGEST_PANEL_IN, BAR_IN, TITLE_IN = 1.7, 0.9, 0.6
+LARGEST_PANEL_IN, SMALLEST_PANEL_IN, BAR_IN, TITLE_IN = 1.7, 1.0, 0.9, 0.6
 PAD_IN = 0.08  # around each panel
 CMAP = "viridis"
 MARKERS = "osD^vP*"
@@ -37,12 +43,14 @@ def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
     """A: similarity by p with its cuts; B: R² by layer; C: accuracy; D: mean R²; E: similarity."""
     teachers, apart = _teachers(table), _untrained(table)
     places = {teacher: float(place) for place, teacher in enumerate(teachers)}
-    side = min((settings["width_in"] - BAR_IN) / len(teachers), LARGEST_PANEL_IN)
-    heights = [side + TITLE_IN, settings["row_height_in"], settings["row_height_in"]]
+    room = settings["width_in"] - BAR_IN
+    lines = -(-len(teachers) // max(int(room / SMALLEST_PANEL_IN), 1))
+    side = min(room / -(-len(teachers) // lines), LARGEST_PANEL_IN)
+    heights = [lines * (side + TITLE_IN), settings["row_height_in"], settings["row_height_in"]]
     figure = plt.figure(figsize=(settings["width_in"], sum(heights)))
     figure.get_layout_engine().set(w_pad=PAD_IN, h_pad=PAD_IN)
     top, middle, bottom = figure.subfigures(3, 1, height_ratios=heights)
-    _matrices(top, table, teachers)
+    _matrices(top, table, teachers, lines)
     cls, patches, accuracy = middle.subplots(1, 3)
     for axes, tokens in ((cls, "cls"), (patches, "patches")):
         _by_layer(axes, table, tokens, teachers)
@@ -77,12 +85,14 @@ def _name(table: pd.DataFrame, teacher: str) -> str:
     return f"p = {one['p']:g}" if one["trained"] else label(teacher)
 
 
-def _matrices(figure: Any, table: pd.DataFrame, teachers: list[str]) -> None:
-    """One matrix per teacher on one colour scale, the segments as squares."""
+def _matrices(figure: Any, table: pd.DataFrame, teachers: list[str], lines: int) -> None:
+    """One matrix per teacher, in so many lines, on one colour scale, the segments as squares."""
     entries = table[table["part"] == "matrix"]
     limits = {"vmin": entries["value"].min(), "vmax": entries["value"].max()}
-    row = figure.subplots(1, len(teachers), squeeze=False)[0]
-    for axes, teacher in zip(row, teachers, strict=True):
+    grid = figure.subplots(lines, -(-len(teachers) // lines), squeeze=False)
+    for axes in grid.flat[len(teachers) :]:
+        axes.set_axis_off()
+    for axes, teacher in zip(grid.flat, teachers, strict=False):
         own = entries[entries["teacher"] == teacher]
         matrix = own.pivot_table(index="layer", columns="layer_b", values="value")
         depth = len(matrix)
@@ -100,9 +110,10 @@ def _matrices(figure: Any, table: pd.DataFrame, teachers: list[str]) -> None:
         axes.set_yticks(layer_ticks(depth, most=8))
         axes.spines[:].set_visible(False)
         axes.set_xlabel("layer")
-    row[0].set_ylabel("layer")
-    row[0].text(-0.3, 1.16, r"$\bf{A}$", transform=row[0].transAxes, fontsize=8)
-    bar = figure.colorbar(image, ax=list(row), shrink=0.8, pad=0.01, aspect=15)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("layer")
+    grid[0, 0].text(-0.3, 1.16, r"$\bf{A}$", transform=grid[0, 0].transAxes, fontsize=8)
+    bar = figure.colorbar(image, ax=list(grid.flat), shrink=0.8, pad=0.01, aspect=15 * lines)
     bar.set_label("cosine similarity")
     bar.outline.set_visible(False)
 
@@ -131,7 +142,7 @@ def _by_layer(axes: Axes, table: pd.DataFrame, tokens: str, teachers: list[str])
 
 def _p_axis(axes: Axes, table: pd.DataFrame, places: Places) -> None:
     names = [_name(table, teacher).removeprefix("p = ") for teacher in places]
-    axes.set_xticks(list(places.values()), names)
+    axes.set_xticks(list(places.values()), labels_apart(list(places.values()), names, 0.12))
     axes.set_xlim(-0.4, len(places) - 0.6)
     axes.set_xlabel("p of the teacher")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import subprocess
@@ -15,12 +16,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import seaborn
+from matplotlib import pyplot as plt
 from synthetic_study import Study, tabulate
 
 from raptor import figures
 from raptor.captions import render
 from raptor.config.figures import FidelityFigure, FiguresConfig, RecipesFigure, TeachersFigure
 from raptor.errors import RaptorError
+from raptor.figures import stochastic_depth
+from raptor.figures.panels import labels_apart
 from raptor.figures.style import COLORBLIND, style
 from raptor.figures.training_curves import last_change
 from raptor.tables.files import read_table
@@ -665,3 +669,25 @@ def costs(share: float, latency: float) -> pd.DataFrame:
 )
 def test_cost_is_judged_by_the_numbers(share, latency, expected, tmp_path):
     assert expected in says("table_cost", costs(share, latency), tmp_path)
+
+
+def test_labels_of_ticks_that_would_run_into_each_other_are_left_out():
+    epochs = [0, 5, 10, 20, 50, 100, 200]
+    names = labels_apart(epochs, [str(epoch) for epoch in epochs], 0.08)
+    assert names == ["0", "", "", "20", "50", "100", "200"]
+    assert labels_apart([3], ["three"], 0.5) == ["three"]
+
+
+def test_many_teachers_stand_in_two_lines(study):
+    table = pd.read_csv(study.path("figures/stochastic_depth.csv"))
+    one = table[table["p"] == table["p"].max()]
+    many = pd.concat([one.assign(teacher=f"p{n}", p=n / 10) for n in range(10)])
+    with style("colorblind"):
+        figure = stochastic_depth.draw(many, settings("stochastic_depth"))
+        figure.draw_without_rendering()
+    boxes = [axes.get_tightbbox() for axes in figure.axes if axes.images]
+    lines = {round(box.y0) for box in boxes}
+    assert (len(boxes), len(lines)) == (10, 2)
+    for left, right in itertools.combinations(boxes, 2):
+        assert not left.overlaps(right)
+    plt.close(figure)

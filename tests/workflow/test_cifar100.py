@@ -1,14 +1,40 @@
-"""The paper's small-scale study, without its data: what would run, and whether the plan knows."""
+"""The paper's small-scale study: all of it is there, and a dry run needs no data."""
+
+from pathlib import Path
 
 from raptor.config.load import load_yaml
-from raptor.plan import plan
+from raptor.scorecard.thresholds import PARTITIONS, SEEDS
+from raptor.targets import FIGURES, PRINTED, covered, students_like
+
+CONFIG = "config/cifar100.yaml"
+STUDY = load_yaml(Path(__file__).parents[2] / CONFIG)
 
 
-def test_a_dry_run_needs_no_data_and_has_the_jobs_of_the_plan(new_checkout):
-    checkout = new_checkout()
-    planned = checkout.planned("--configfile", "config/cifar100.yaml")
-    assert planned["samples"] == planned["figures"] == 1
-    works = {work.stage: work.jobs for work in plan(load_yaml("config/cifar100.yaml")).works}
-    assert {stage: planned[stage] for stage in works} == works
-    assert planned["checkpoint_teacher"] == 5
-    assert {"branch_similarity", "table_cost", "fidelity_by_k"} < set(planned)
+def test_a_dry_run_draws_every_figure(new_checkout):
+    planned = new_checkout().planned("--configfile", CONFIG)
+    assert {*FIGURES, *PRINTED, "dynamics", "branches", "cost"} < set(planned)
+    assert covered(STUDY, (*FIGURES, *PRINTED)) == [*FIGURES, *PRINTED]
+    assert planned["checkpoint_teacher"] == 6
+
+
+def test_what_the_claims_need():
+    """Ten rates, and enough seeds and partitions of whatever is compared."""
+    depth, overfitting = STUDY.figures.stochastic_depth, STUDY.figures.overfitting
+    rates = {STUDY.architecture(name).stochastic_depth for name in depth.teachers}
+    assert sorted(rates) == [n / 10 for n in range(10)]
+    compared = [
+        students_like(STUDY, depth.teachers, [depth.recipe], "maxcut", 3),
+        students_like(STUDY, overfitting.teachers, [overfitting.recipe], "maxcut", 3),
+    ] + [
+        students_like(STUDY, [one.teacher], one.recipes, "maxcut", 3)
+        for one in (STUDY.figures.training_paradigms, STUDY.figures.table_ablations)
+    ]
+    assert all(len(some) >= SEEDS for found in compared for some in found.values())
+    for method, least in (
+        ("random", PARTITIONS),
+        ("random_scattered", PARTITIONS),
+        ("maxcut", SEEDS),
+    ):
+        for k in (2, 3, 4):
+            found = students_like(STUDY, ["p00"], ["phase_mean"], method, k)
+            assert len(found["p00", "phase_mean"]) >= least

@@ -21,6 +21,7 @@ if not workflow.configfiles:
 
 import yaml
 
+from raptor import targets
 from raptor.config.load import ConfigError, load
 from raptor.config.teachers import (
     Architecture,
@@ -45,41 +46,18 @@ except ConfigError as error:
 
 RESULTS = f"results/{experiment.experiment}"
 TEACHERS = list(experiment.teachers)
-# What a target is drawn from, where an experiment may do without it.
-OPTIONAL = {
-    name: getattr(experiment.figures, name)
-    for name in (
-        "stochastic_depth",
-        "training_paradigms",
-        "overfitting",
-        "saturation",
-        "table_ablations",
-    )
-} | {"branch_similarity": experiment.branches, "table_cost": experiment.cost}
+OPTIONAL = targets.optional(experiment)
 
 
-def covered(*targets):
+def covered(*names):
     """Those of these targets that the experiment describes."""
-    return [target for target in targets if OPTIONAL.get(target, True)]
+    return targets.covered(experiment, names)
 
 
-FIGURES = covered(
-    "similarity_matrices",
-    "maxcut_partitions",
-    "partition_comparison",
-    "fidelity_by_k",
-    "layer_swaps",
-    "training_curves",
-    "stochastic_depth",
-    "overfitting",
-    "training_paradigms",
-    "saturation",
-    "branch_similarity",
-    "scorecard",
-)
+FIGURES = covered(*targets.FIGURES)
 # Tables with a page and a caption.
-PRINTED = covered("table_partitions", "table_probes", "table_ablations", "table_cost")
-TABLES = ["teachers", "fidelity", "layers", *PRINTED]
+PRINTED = covered(*targets.PRINTED)
+TABLES = [*targets.TABLES, *PRINTED]
 # With `auto` a GPU that is there will be used, and must not be used by two jobs at once.
 GPU = int(
     experiment.device == "cuda"

@@ -1,4 +1,6 @@
 # How states move over depth, the teacher's and its Raptor's.
+# Measured of all of these, also of those that no figure and no claim reads.
+MOVING = experiment.dynamics.teachers if experiment.dynamics else []
 
 if experiment.dynamics is not None:
 

@@ -1,16 +1,7 @@
 # The paper's claims, each with an effect, an interval and a verdict.
 # The subject: the first teacher and recipe of the study in which Raptors are compared by k.
 SUBJECT = experiment.students[FIDELITY[0]]
-JUDGED = SUBJECT.teachers[0]
-# Its control: the same architecture, untrained.
-BARE = next(
-    (
-        name
-        for name, spec in experiment.teachers.items()
-        if isinstance(spec, UntrainedTeacher) and spec.like == JUDGED
-    ),
-    None,
-)
+JUDGED, BARE = targets.judged_teachers(experiment)  # and its control, untrained
 PAIR = [name for name in (JUDGED, BARE) if name]
 # What the claims are tested on, by the names in raptor/scorecard/tidy.py. A table that an
 # experiment does not make is left out, and the claims that need it are not tested.
