@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,11 @@ from pathlib import Path
 from raptor.config.experiment import Experiment
 from raptor.config.load import load_yaml
 from raptor.errors import RaptorError
+from raptor.plan import plan
+
+# Measured on one core of a server, with teachers of laptop size: floating-point operations a second
+# of a training step, and what a job takes beside them, most of it to import torch.
+CORE_FLOPS, JOB_SECONDS = 1.8e10, 6
 
 
 def run(path: str) -> None:
@@ -43,14 +49,14 @@ def run(path: str) -> None:
 
 
 def _announce(config: Experiment) -> None:
-    students = sum(
-        len(grid.teachers) * len(grid.recipes) * len(grid.partitions) * len(grid.k) * grid.seeds
-        for grid in config.students.values()
-    )
+    found, cores = plan(config), os.cpu_count() or 1
+    jobs = sum(work.jobs for work in found.works)
+    seconds = found.flops / CORE_FLOPS + jobs * JOB_SECONDS
     print(
-        f"raptor: {config.experiment}: {len(config.teachers)} teachers, {students} students. "
-        "The laptop study takes 15 to 25 minutes on 2 cores, the first figures about 5; "
-        "each job says how far it is and when it ends.",
+        f"raptor: {config.experiment}: {sum(found.teachers.values())} teachers, "
+        f"{sum(found.students.values())} students, {jobs} jobs; about {seconds / cores / 60:.0f} "
+        f"minutes on the {cores} cores of this machine, less where there is a GPU or some of it is "
+        "done. Each job says how far it is and when it ends.",
         flush=True,
     )
 
