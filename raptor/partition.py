@@ -342,9 +342,9 @@ def write_partitions(
     """Every partition of one teacher, and how stable the Max-Cut ones are.
 
     `matrices`: the npz of `raptor.similarity.write_similarity`. `outputs`: `(method, k)` -> CSV
-    with one row per seed 0 … `random_seeds` - 1; only the random methods differ between rows, and
-    seed s cuts at the same sizes in `random` and `random_scattered`. The draws of `random` are
-    distinct until there is no other contiguous partition left. `stability`: one row per
+    with one row, of seed 0, or for the random methods one per seed 0 … `random_seeds` - 1; seed s
+    cuts at the same sizes in `random` and `random_scattered`. The draws of `random` are distinct
+    until there is no other contiguous partition left. `stability`: one row per
     Max-Cut method, k (those of `outputs`) and boundary b, which lies between layers b and b + 1.
     `epsilon`: what `maxcut` stops at for each `config.epsilon`. `seed`: base of the random draws.
     """
@@ -353,7 +353,7 @@ def write_partitions(
     for (method, k), path in outputs.items():
         cuts = [
             partition(distance_LL, k, method=method, min_size=config.min_size, seed=own)
-            for own in seeds[k]
+            for own in seeds[k][: None if is_random(method) else 1]
         ]
         rows = [_partition_row(teacher, cut, draw) for draw, cut in enumerate(cuts)]
         _write_csv(path, PARTITION_COLUMNS, rows)
@@ -371,6 +371,11 @@ def write_partitions(
         segments = format_segments(cut.segments)
         rows.append({"teacher": teacher, "epsilon": fraction, "k": cut.k, "segments": segments})
     _write_csv(epsilon, EPSILON_COLUMNS, rows)
+
+
+def is_random(method: str) -> bool:
+    """Whether the partitions of `method` differ between seeds."""
+    return method.startswith("random")
 
 
 def _distinct_seeds(depth: int, k: int, config: PartitionConfig, seed: int) -> list[int]:
@@ -408,9 +413,11 @@ def read_distances(matrices: Path, measure: str) -> tuple[np.ndarray, np.ndarray
 
 
 def read_partition(path: Path, seed: int = 0) -> Partition:
-    """The partition in row `seed` of a CSV of `write_partitions`."""
+    """The partition of `seed` in a CSV of `write_partitions`; without chance that of any seed."""
     with open(path, newline="", encoding="utf-8") as file:
         rows = {int(row["seed"]): row for row in csv.DictReader(file)}
+    if rows and not is_random(next(iter(rows.values()))["method"]):
+        seed = min(rows)
     if seed not in rows:
         raise RaptorError(
             f"{path}: has no row for seed {seed}; raise partition.random_seeds above it"

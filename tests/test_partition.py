@@ -419,12 +419,12 @@ def test_written_partitions_read_back(written):
         assert list(df.columns) == [
             "teacher", "method", "k", "seed", "segments", "labels", "cut_weight", "cut_fraction",
         ]  # fmt: skip
-        assert df["seed"].tolist() == [0, 1, 2, 3]
-        assert len(set(df["segments"])) == 1 or method.startswith("random")
+        rows = 4 if method.startswith("random") else 1
+        assert df["seed"].tolist() == list(range(rows))
         for seed in range(4):
             cut = read_partition(path, seed)
             assert (cut.method, cut.k) == (method, k)
-            assert format_segments(cut.segments) == df["segments"][seed]
+            assert format_segments(cut.segments) == df["segments"][seed % rows]
             assert cut.cut_weight == cut_weight(distance, cut.labels)
         if method == "maxcut":
             assert read_partition(path) == partition(distance, k)

@@ -184,7 +184,7 @@ def table_partitions(
                 "k": k,
                 "segments": group["segments"].iloc[0] if distinct == 1 else "",
                 "n_partitions": distinct,
-                "n_draws": len(group) if method.startswith("random") else 1,
+                "n_draws": len(group),
                 "cut_weight": weight.mean,
                 "cut_weight_sd": weight.sd if distinct > 1 else np.nan,
                 "cut_fraction": fraction.mean,

@@ -51,7 +51,7 @@ PHASE_MEAN = Recipe(
 def inputs(tmp_path_factory) -> dict[str, Path]:
     """An untrained teacher with lively weights, its states, and a partition into two blocks."""
     folder = tmp_path_factory.mktemp("inputs")
-    paths = {name: folder / name for name in ("vit.safetensors", "vit.json", "maxcut-k2.csv")}
+    paths = {name: folder / name for name in ("vit.safetensors", "vit.json", "random-k2.csv")}
     teacher = build_teacher(TEACHER, DATA, num_classes=10)
     torch.manual_seed(0)
     for parameter in teacher.parameters():
@@ -62,16 +62,16 @@ def inputs(tmp_path_factory) -> dict[str, Path]:
         teacher=paths["vit.safetensors"], data=DATA, output=store, device=CPU,
         config=ActivationsConfig(dtype="float32", chunk_images=8, shard_images=32),
     )  # fmt: skip
-    row = {"teacher": "vit", "method": "maxcut", "k": 2, "cut_weight": 1.0, "cut_fraction": 0.5}
+    row = {"teacher": "vit", "method": "random", "k": 2, "cut_weight": 1.0, "cut_fraction": 0.5}
     rows = [
         {**row, "seed": 0, "segments": "1-2 3-4", "labels": "[1, 1, 2, 2]"},
         {**row, "seed": 1, "segments": "1-1 2-3 4-4", "labels": "[1, 2, 2, 1]"},
     ]
-    pd.DataFrame(rows).to_csv(paths["maxcut-k2.csv"], index=False)
+    pd.DataFrame(rows).to_csv(paths["random-k2.csv"], index=False)
     return {
         "teacher": paths["vit.safetensors"],
         "activations": store,
-        "partitions": [paths["maxcut-k2.csv"]],
+        "partitions": [paths["random-k2.csv"]],
     }
 
 
@@ -79,14 +79,14 @@ def train(inputs, folder: Path, recipe=PAPER, seeds=(0,), code="one", part=1) ->
     output = folder / "students" / f"part{part}.json"
     train_raptors(
         **inputs, recipe=recipe, recipe_name="paper", output=output,
-        students=[Student("maxcut", 2, seed) for seed in seeds],
+        students=[Student("random", 2, seed) for seed in seeds],
         state=folder / ".state", code=code, device=CPU, seed=0,
     )  # fmt: skip
     return output
 
 
 def own_files(folder: Path) -> Path:
-    return folder / "students" / "maxcut-k2"
+    return folder / "students" / "random-k2"
 
 
 def results(folder: Path) -> dict[str, object]:
@@ -123,7 +123,7 @@ def test_index_says_what_was_trained(trained):
         assert student["parameters"] == sum(p.numel() for p in model.parameters())
         assert student["steps"] == 20
         names = [student[key] for key in ("teacher", "recipe", "method", "k")]
-        assert names == ["vit", "paper", "maxcut", 2]
+        assert names == ["vit", "paper", "random", 2]
         assert [label + 1 for label in model.labels] == student["labels"]
     assert not (trained / ".state").exists()
 
@@ -236,7 +236,7 @@ def test_another_identity_or_damage_trains_again(inputs, tmp_path):
 def test_a_student_is_kept_whichever_job_made_it(inputs, tmp_path, monkeypatch):
     """And though other rows of its partition's file have changed."""
     train(inputs, tmp_path, seeds=(0, 1))
-    longer = tmp_path / "maxcut-k2.csv"
+    longer = tmp_path / "random-k2.csv"
     table = pd.read_csv(inputs["partitions"][0])
     pd.concat([table, table.iloc[[1]].assign(seed=2)]).to_csv(longer, index=False)
     monkeypatch.setattr(stages.Training, "step", lambda *_: pytest.fail("trained again"))
@@ -251,7 +251,7 @@ def test_a_student_is_kept_whichever_job_made_it(inputs, tmp_path, monkeypatch):
 def test_a_loss_that_is_not_finite_names_student_and_step(inputs, tmp_path):
     stage = PAPER.stage2.model_copy(update={"lr": 1e30, "warmup_steps": 0})
     recipe = PAPER.model_copy(update={"stage1": None, "stage2": stage})
-    with pytest.raises(RaptorError, match=r"vit paper maxcut k=2 seed 0 stage2: the loss is not"):
+    with pytest.raises(RaptorError, match=r"vit paper random k=2 seed 0 stage2: the loss is not"):
         train(inputs, tmp_path, recipe)
     assert not (tmp_path / "students").exists()
 

@@ -144,7 +144,7 @@ def test_targets_build_only_what_they_need(finished):
         (
             {"recipes__paper__stage2__steps": 12},
             student_rules(recipes=["paper"]),
-            {"fidelity", "layers"} | drawn("fidelity_by_k", "table_probes") | CURVES,
+            {"fidelity", "layers"} | drawn("fidelity_by_k", "table_probes") | CURVES | SCORED,
         ),
         (
             {"similarity__bootstrap": 25},
@@ -222,12 +222,12 @@ def test_one_student_more_trains_one_student(finished, new_checkout):
     before = {file: file.stat().st_mtime_ns for file in root.glob("raptor/vit/*/*/*.safetensors")}
     grid = {"teachers": ["vit"], "recipes": ["paper"], "k": [2, 3], "seeds": 3}
     config = edited_config(checkout, students__more=grid | {"students_per_job": 3})
-    assert checkout.planned(*config, "fidelity") == {
+    assert checkout.planned(*config, "--", "fidelity") == {
         "raptor": 2,
         "probe_students": 2,
         "fidelity": 1,
     }
-    checkout.snakemake(*config, "fidelity")
+    checkout.snakemake(*config, "--", "fidelity")
     after = {file: file.stat().st_mtime_ns for file in root.glob("raptor/vit/*/*/*.safetensors")}
     assert {str(f.relative_to(root)) for f in after.keys() - before.keys()} == {
         "raptor/vit/paper/maxcut-k2/seed2.safetensors",
