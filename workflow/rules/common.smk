@@ -56,6 +56,14 @@ OPTIONAL = {
         "table_ablations",
     )
 } | {"branch_similarity": experiment.branches, "table_cost": experiment.cost}
+DYNAMICS = [
+    "directional_convergence",
+    "angular_speed",
+    "low_rank_updates",
+    "dmd_spectrum",
+    "perturbation",
+]
+OPTIONAL |= dict.fromkeys(DYNAMICS, experiment.dynamics)
 
 
 def covered(*targets):
@@ -68,6 +76,7 @@ FIGURES = covered(
     "maxcut_partitions",
     "partition_comparison",
     "fidelity_by_k",
+    *DYNAMICS,
     "layer_swaps",
     "training_curves",
     "stochastic_depth",
