@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -18,7 +19,17 @@ from raptor.figures.vocabulary import MARKERS, METHODS, MODELS, TOKENS, label, o
 LINES = {"teacher": "-", "raptor": (0, (3, 1.5))}
 BOUNDARY = {"color": "0.55", "linewidth": 0.8, "linestyle": ":", "zorder": 0}
 INTEGERS = ["layer", "n", "first", "last", "source_layer", "phase", "label"]
+LEGEND_IN, PAD_IN = 0.3, 0.06
 LATE = 1 / 3  # share of the layers, the last ones, that are late, as in the scorecard
+
+
+def panels(rows: int, columns: int, settings: Mapping[str, Any], **more: Any):
+    """A figure and its panels (rows, columns), with room for a legend below."""
+    height = settings["row_height_in"] * rows + LEGEND_IN
+    size = (settings["width_in"], height)
+    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, **more)
+    figure.get_layout_engine().set(w_pad=PAD_IN, h_pad=PAD_IN)
+    return figure, grid
 
 
 def rows_of(table: pd.DataFrame, part: str, **where: Any) -> pd.DataFrame:
@@ -72,7 +83,7 @@ def legend(figure: Figure, table: pd.DataFrame, tokens: Sequence[str]) -> None:
         style = look("all", model) | {"color": "0.5"}
         style["markerfacecolor"] = "0.5" if model == "teacher" else "white"
         handles.append(Line2D([], [], **style, label=term(MODELS, model).label))
-    if (rows_of(table, "segment").get("first", pd.Series(dtype=int)) > 1).any():
+    if (rows_of(table, "segment")["first"] > 1).any():
         handles.append(Line2D([], [], **BOUNDARY, label="phase boundary"))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles),
                   columnspacing=1.2, handlelength=2.6)  # fmt: skip
@@ -139,7 +150,7 @@ def verdict(name: str, claims: Mapping[str, bool | None]) -> str:
     failing = [claim for claim, holds in claims.items() if holds is not None and not holds]
     untested = [claim for claim, holds in claims.items() if holds is None]
     if not holding and not failing:
-        text = f"{name} tests none of this"
+        text = f"On {name} none of this is tested"
     elif not failing:
         text = f"{name} agrees in the mean: {listing(holding)}"
     elif not holding:

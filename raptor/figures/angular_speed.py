@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from raptor.figures.along_depth import (
@@ -18,6 +17,7 @@ from raptor.figures.along_depth import (
     largest_gap,
     layer_axis,
     legend,
+    panels,
     profile,
     rows_of,
     teachers_of,
@@ -32,25 +32,19 @@ STEADY = 0.25  # sd of the speed inside phases over its mean: near-stationary, a
 
 def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
     """A panel per teacher and model; mean over images with its 95 % interval."""
-    panels = [
+    shown = [
         (teacher, model)
         for teacher in teachers_of(table)
         for model in ordered(MODELS, rows_of(table, "profile", teacher=teacher)["model"])
     ]
-    columns = min(len(panels), MOST_COLUMNS)
-    rows = -(-len(panels) // columns)
-    figure, grid = plt.subplots(
-        rows,
-        columns,
-        figsize=(settings["width_in"], settings["row_height_in"] * rows + 0.3),
-        sharey=True,
-        squeeze=False,
-    )
-    for axes in grid.flat[len(panels) :]:
+    columns = min(len(shown), MOST_COLUMNS)
+    rows = -(-len(shown) // columns)
+    figure, grid = panels(rows, columns, settings, sharey=True)
+    for axes in grid.flat[len(shown) :]:
         axes.remove()
     drawn = rows_of(table, "profile")
     drawn = drawn[drawn["tokens"] != "all"]
-    for axes, (teacher, model) in zip(grid.flat, panels, strict=False):
+    for axes, (teacher, model) in zip(grid.flat, shown, strict=False):
         curves(axes, drawn[(drawn["teacher"] == teacher) & (drawn["model"] == model)])
         phases = rows_of(table, "segment", teacher=teacher)
         layer_axis(axes, depth_of(table, teacher), 1, phases)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -20,6 +19,7 @@ from raptor.figures.along_depth import (
     largest_gap,
     layer_axis,
     legend,
+    panels,
     profile,
     rows_of,
     teachers_of,
@@ -38,12 +38,7 @@ DOT_IN = 0.11  # of the end of a trajectory, which holds the number of the class
 def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
     """Two rows per teacher: γ, norms, angles to classes; accuracy of these, trajectories."""
     teachers = teachers_of(table)
-    figure, grid = plt.subplots(
-        2 * len(teachers),
-        3,
-        figsize=(settings["width_in"], 2 * settings["row_height_in"] * len(teachers) + 0.3),
-        squeeze=False,
-    )
+    figure, grid = panels(2 * len(teachers), 3, settings)
     for row, teacher in enumerate(teachers):
         here = table[table["teacher"] == teacher]
         above, below = grid[2 * row], grid[2 * row + 1]
@@ -81,7 +76,8 @@ def _angles(axes: Axes, rows: pd.DataFrame) -> None:
     axes.set_ylim(bottom=0)
     axes.set_ylabel("angle to centroid (rad)")
     axes.set_title("class basins")
-    axes.legend(loc="upper left", bbox_to_anchor=(-0.1, -0.2), ncols=2, borderaxespad=0)
+    axes.legend(loc="upper left", bbox_to_anchor=(-0.1, -0.2), ncols=2, borderaxespad=0,
+                handlelength=1.4, columnspacing=1)  # fmt: skip
 
 
 def _accuracy(axes: Axes, rows: pd.DataFrame) -> None:

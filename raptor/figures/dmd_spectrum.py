@@ -7,12 +7,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from raptor.figures.along_depth import facts, look, rows_of, teachers_of, token_types, verdicts
+from raptor.figures.along_depth import (
+    facts,
+    look,
+    panels,
+    rows_of,
+    teachers_of,
+    token_types,
+    verdicts,
+)
 from raptor.figures.panels import grid_lines, logarithmic
 from raptor.figures.vocabulary import MODELS, TOKENS, label, ordered, spans, term
 
@@ -27,12 +34,7 @@ def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
     """Two rows per teacher: the complex plane by phase; radius, residual, half-lives by phase."""
     teachers, tokens = teachers_of(table), token_types(table)
     columns = max(3, rows_of(table, "mode")["phase"].max())
-    figure, grid = plt.subplots(
-        2 * len(teachers),
-        columns,
-        figsize=(settings["width_in"], 2 * settings["row_height_in"] * len(teachers) + 0.3),
-        squeeze=False,
-    )
+    figure, grid = panels(2 * len(teachers), columns, settings)
     for row, teacher in enumerate(teachers):
         modes, fits = (rows_of(table, part, teacher=teacher) for part in ("mode", "fit"))
         planes, (radius, residual, memory, *spare) = grid[2 * row], grid[2 * row + 1]

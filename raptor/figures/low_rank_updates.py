@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from raptor.figures.along_depth import (
@@ -17,6 +16,7 @@ from raptor.figures.along_depth import (
     late_and_early,
     layer_axis,
     legend,
+    panels,
     profile,
     rows_of,
     teachers_of,
@@ -30,12 +30,7 @@ from raptor.tables import published
 def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
     """Two rows per teacher: ranks in one image and coherence; ranks of all images together."""
     teachers = teachers_of(table)
-    figure, grid = plt.subplots(
-        2 * len(teachers),
-        len(RANKS) + 1,
-        figsize=(settings["width_in"], 2 * settings["row_height_in"] * len(teachers) + 0.3),
-        squeeze=False,
-    )
+    figure, grid = panels(2 * len(teachers), len(RANKS) + 1, settings)
     for row, teacher in enumerate(teachers):
         phases = rows_of(table, "segment", teacher=teacher)
         above, below = grid[2 * row], grid[2 * row + 1]

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -18,6 +17,7 @@ from raptor.figures.along_depth import (
     layer_axis,
     legend,
     look,
+    panels,
     rows_of,
     teachers_of,
     titled,
@@ -35,12 +35,7 @@ DODGE = 0.75
 def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
     """A row per teacher: deviation by layer, a panel per token type; last the contraction rate."""
     teachers, tokens = teachers_of(table), token_types(table)
-    figure, grid = plt.subplots(
-        len(teachers),
-        len(tokens) + 1,
-        figsize=(settings["width_in"], settings["row_height_in"] * len(teachers) + 0.3),
-        squeeze=False,
-    )
+    figure, grid = panels(len(teachers), len(tokens) + 1, settings)
     for row, teacher in zip(grid, teachers, strict=True):
         here = table[table["teacher"] == teacher]
         rows = rows_of(here, "profile")

@@ -179,8 +179,11 @@ def _segments(partitions: Sequence[Path]) -> pd.DataFrame:
 
 
 def _write(parts: dict[str, pd.DataFrame], untrained: Sequence[str], output: Path) -> None:
-    """The parts one below the other, whole numbers whole, empty parts left out."""
+    """The parts one below the other, whole numbers whole."""
+    # An empty part has no types, and would turn the numbers of the others into objects.
     table = pd.concat([part.assign(part=name) for name, part in parts.items() if len(part)])
+    columns = dict.fromkeys(name for part in parts.values() for name in part)
+    table = table.reindex(columns=["part", *columns])
     table["trained"] = (~table["teacher"].isin(untrained)).astype(int)
     first = ["part", "teacher", "trained", "model"]
     rest = [name for name in table if name not in first]
