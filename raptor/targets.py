@@ -10,11 +10,19 @@ from raptor.config.teachers import UntrainedTeacher
 from raptor.student import Student
 
 # In the order in which they are drawn, printed and reported.
+DYNAMICS = (
+    "directional_convergence",
+    "angular_speed",
+    "low_rank_updates",
+    "dmd_spectrum",
+    "perturbation",
+)
 FIGURES = (
     "similarity_matrices",
     "maxcut_partitions",
     "partition_comparison",
     "fidelity_by_k",
+    *DYNAMICS,
     "layer_swaps",
     "training_curves",
     "stochastic_depth",
@@ -124,7 +132,8 @@ def optional(config: Experiment) -> dict[str, object]:
     """What a target is drawn from, where an experiment may do without it; None where it does."""
     figures = ("stochastic_depth", "training_paradigms", "overfitting", "saturation")
     drawn = {name: getattr(config.figures, name) for name in (*figures, "table_ablations")}
-    return drawn | {"branch_similarity": config.branches, "table_cost": config.cost}
+    drawn |= {"branch_similarity": config.branches, "table_cost": config.cost}
+    return drawn | dict.fromkeys(DYNAMICS, config.dynamics)
 
 
 def covered(config: Experiment, targets: Iterable[str]) -> list[str]:

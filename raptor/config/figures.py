@@ -71,13 +71,19 @@ class FiguresConfig(Section):
     """One entry per figure or printed table.
 
     Those with `None` are drawn where the experiment describes them, `branch_similarity` where it
-    has a section `branches`, the others always.
+    has a section `branches`, the five from `directional_convergence` to `perturbation` where it
+    has a section `dynamics`, the others always.
     """
 
     similarity_matrices: MatrixFigure = MatrixFigure()
     maxcut_partitions: CutsFigure = CutsFigure()
     partition_comparison: PartitionFigure = PartitionFigure(row_height_in=2.8)
     fidelity_by_k: FidelityFigure = FidelityFigure(row_height_in=2.8)
+    directional_convergence: Figure = Figure(row_height_in=2.1)
+    angular_speed: Figure = Figure()
+    low_rank_updates: Figure = Figure(row_height_in=1.7)
+    dmd_spectrum: Figure = Figure(row_height_in=2.2)
+    perturbation: Figure = Figure()
     layer_swaps: Figure = Figure()
     training_curves: CurvesFigure = CurvesFigure(row_height_in=1.7)
     scorecard: Figure = Figure(row_height_in=0.28)

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from raptor.figures.panels import grid_lines, groups, k_ticks, open_towards_one
-from raptor.figures.vocabulary import BASELINES, TOKENS, label, ordered, term
+from raptor.figures.vocabulary import BASELINES, MARKERS, TOKENS, label, ordered, term
 from raptor.tables import published
 from raptor.tables.summary import summarise, summarise_by
 
@@ -22,7 +22,6 @@ PROBES = {
     "recovered_head": ("teacher's own head", "C1", "s", "--"),
 }
 R2 = {"r2_mean": "all", "r2_cls": "cls", "r2_registers": "registers", "r2_patch": "patches"}
-MARKERS = {"all": "o", "cls": "^", "registers": "s", "patches": "v"}
 
 
 def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:

@@ -26,6 +26,20 @@ TOKENS = {
     "registers": Term("registers", "C4"),
     "patches": Term("patches", "C9"),
 }
+MARKERS = {"all": "o", "cls": "^", "registers": "s", "patches": "v"}  # of the tokens
+MODELS = {
+    "teacher": Term("teacher"),
+    "raptor": Term("Raptor"),
+}
+CLASSES = {
+    "within_angle": Term("own class", "C0"),
+    "between_angle": Term("other classes", "C1"),
+}
+RANKS = {
+    "stable_rank": Term("stable rank"),
+    "effective_rank": Term("effective rank"),
+    "participation_ratio": Term("participation ratio"),
+}
 KINDS = {
     "intra": Term("same phase", "C0"),
     "inter": Term("other phase", "C3"),

@@ -2,6 +2,13 @@
 
 from raptor.tables.branches import branch_similarity
 from raptor.tables.cost import table_cost
+from raptor.tables.dynamics import (
+    angular_speed,
+    directional_convergence,
+    dmd_spectrum,
+    low_rank_updates,
+    perturbation,
+)
 from raptor.tables.gather import fidelity, layers, teachers
 from raptor.tables.phases import maxcut_partitions, similarity_matrices, table_partitions
 from raptor.tables.recipes import table_ablations, training_paradigms
@@ -16,14 +23,19 @@ from raptor.tables.students import (
 from raptor.tables.swaps import layer_swaps
 
 __all__ = [
+    "angular_speed",
     "branch_similarity",
+    "directional_convergence",
+    "dmd_spectrum",
     "fidelity",
     "fidelity_by_k",
     "layer_swaps",
     "layers",
+    "low_rank_updates",
     "maxcut_partitions",
     "overfitting",
     "partition_comparison",
+    "perturbation",
     "saturation",
     "similarity_matrices",
     "stochastic_depth",

@@ -23,6 +23,7 @@ ABLATIONS = {
 STEPS = 312_500  # of each training stage
 SEGMENTS = {2: "1-7 8-12", 3: "1-7 8-10 11-12", 4: "1-4 5-7 8-10 11-12"}  # k -> by bisection
 EXACT_SEGMENTS = {3: "1-5 6-9 10-12"}  # k -> the exact optimum, where it is another
+LATE_UPDATE_RANK = 6  # about what the rank of the update falls to late
 SIGMAS_ABOVE_RANDOM = 1.0  # Max-Cut against random partitions, at least
 
 

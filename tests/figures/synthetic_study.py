@@ -19,6 +19,13 @@ STUDENT = ["teacher", "recipe", "partition", "k", "seed"]
 METHODS = ("maxcut", "maxcut_exact", "uniform", "random", "random_scattered")
 MEASURES = ("cosine", "cosine_all_tokens", "mean_squared_difference", "cka")
 QUALITY = dict(zip(METHODS, (0.005, 0.008, 0.0, -0.004, -0.02), strict=True))
+MOVEMENT = {  # what the figures of the dynamics are drawn from
+    "directional_convergence": ["images", "basins", "trajectories"],
+    "angular_speed": ["images"],
+    "low_rank_updates": ["images", "pooled"],
+    "dmd_spectrum": ["dmd"],
+    "perturbation": ["perturbation"],
+}
 IMAGES, TEST_IMAGES, CLASSES = 3750, 1000, 10
 
 
@@ -174,6 +181,88 @@ class Study:
             columns = ["teacher", "baseline", "layer", "tokens", "r2"]
             table = pd.DataFrame(layers, columns=columns)
             table.to_csv(self.path(f"probes/{teacher}.layers.csv"), index=False)
+
+    def dynamics(self, raptors: tuple[str, ...] = ("vit",), images: int = 12) -> None:
+        """Six tables per teacher, of its Raptor too where it is one of `raptors`."""
+        for teacher in self.teachers:
+            rng, tables = np.random.default_rng(len(teacher)), {}
+            for model in ("teacher", *(["raptor"] if teacher in raptors else [])):
+                for name, rows in self._movement(rng, images).items():
+                    rows = rows.assign(teacher=teacher, model=model)
+                    tables.setdefault(name, []).append(rows)
+            for name, parts in tables.items():
+                path = self.path(f"dynamics/{teacher}/{name}.csv")
+                pd.concat(parts).to_csv(path, index=False)
+
+    def _movement(self, rng, images: int) -> dict[str, pd.DataFrame]:
+        layers, half = range(self.depth + 1), self.depth / 2
+        by_image = pd.MultiIndex.from_product(
+            [range(images), layers, ("all", *self.tokens)], names=["image", "layer", "tokens"]
+        ).to_frame(index=False)
+        n, layer = len(by_image), by_image["layer"]
+        rise = 1 / (1 + np.exp(half - layer))
+        by_image["label"] = by_image["image"] % CLASSES
+        by_image["direction"] = rise + rng.normal(0, 0.02, n)
+        by_image["norm"] = np.exp(0.3 * layer) * rng.uniform(0.9, 1.1, n)
+        moving = {"speed": 0.3 + 0.4 * (layer == 1), "coherence": 0.4 + 0.5 * rise}
+        moving |= {"stable_rank": 2 - rise, "effective_rank": 4 - 2 * rise}
+        moving |= {"participation_ratio": 3 - 1.5 * rise}
+        for column, mean in moving.items():
+            by_image[column] = (mean + rng.normal(0, 0.03, n)).where(layer > 0)
+        ranks = ["stable_rank", "effective_rank", "participation_ratio"]
+        by_image.loc[by_image["tokens"] == "cls", ranks] = np.nan
+        pooled = by_image[layer > 0].groupby(["layer", "tokens"], as_index=False)[ranks].mean()
+        basins = pd.DataFrame({"layer": layers, "within_angle": 0.3, "n_train": 60})
+        basins["between_angle"] = 0.3 + 0.1 * basins["layer"]
+        basins["nearest_centroid_accuracy"] = 0.5 + 0.4 * basins["layer"] / self.depth
+        paths = pd.MultiIndex.from_product([range(CLASSES), layers], names=["label", "layer"])
+        paths = paths.to_frame(index=False).assign(n=2)
+        paths["x"] = np.cos(paths["label"]) * paths["layer"] / self.depth
+        paths["y"] = np.sin(paths["label"]) * paths["layer"] / self.depth
+        return {
+            "images": by_image,
+            "pooled": pooled.fillna(1.2).assign(n=images),
+            "basins": basins.assign(n_test=images),
+            "trajectories": paths,
+            "perturbation": self._noise(rng, images),
+            "dmd": self._modes(rng, images),
+        }
+
+    def _noise(self, rng, images: int) -> pd.DataFrame:
+        rows = [
+            (image, source, layer, size, tokens, size * np.exp(-0.1 * (layer - source)))
+            for source in range(self.depth)
+            for size in (0.01, 0.1)
+            for layer in range(source, self.depth + 1)
+            for image in range(images)
+            for tokens in self.tokens
+        ]
+        columns = ["image", "source_layer", "layer", "relative_size", "tokens", "deviation"]
+        table = pd.DataFrame(rows, columns=columns)
+        table["deviation"] *= rng.lognormal(0, 0.02, len(table))
+        return table
+
+    def _modes(self, rng, images: int) -> pd.DataFrame:
+        rows = []
+        for tokens, phase in itertools.product(self.tokens, range(1, self.k[-1] + 1)):
+            modulus = np.sort([2.5, *rng.uniform(0.3, 1.1, 3)])[::-1]
+            turn = rng.uniform(-0.3, 0.3, 4)
+            names = {"tokens": tokens, "phase": phase, "first": 2 * phase - 1, "last": 2 * phase}
+            for mode, (size, angle) in enumerate(zip(modulus, turn, strict=True), start=1):
+                half_life = np.log(0.5) / np.log(size) if size < 1 else np.inf
+                row = {"mode": mode, "real": size * np.cos(angle), "imag": size * np.sin(angle)}
+                rows.append(names | row | {"modulus": size, "half_life": half_life})
+        fit = {"spectral_radius": 2.5, "residual": 0.02, "residual_persistence": 0.4, "rank": 4}
+        return pd.DataFrame(rows).assign(**fit, n_train=60, n_test=images)
+
+    def tabulate_dynamics(self, phases: bool = True) -> None:
+        shared = {"untrained": ["untrained"]}
+        cuts = self.paths(f"partitions/{{teacher}}/maxcut-k{self.k[-1]}.csv") if phases else []
+        for target, names in MOVEMENT.items():
+            given = {name: self.paths(f"dynamics/{{teacher}}/{name}.csv") for name in names}
+            given |= {} if target == "dmd_spectrum" else {"partitions": cuts}
+            output = self.path(f"figures/{target}.csv")
+            getattr(tables, target)(**given, **shared, output=output)
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -331,6 +420,8 @@ def tabulate(study: Study) -> None:
     study.cost()
     study.branches()
     study.tabulate_branches([k for k in study.k if k > 1])  # one phase has no boundary to share
+    study.dynamics()
+    study.tabulate_dynamics()
     other = Study(study.root / "partitions_study", k=study.k, depth=study.depth)
     other.students(METHODS, seeds=4 if study.seeds > 1 else 1)
     phases = {

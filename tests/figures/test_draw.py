@@ -17,16 +17,19 @@ import pandas as pd
 import pytest
 import seaborn
 from matplotlib import pyplot as plt
-from synthetic_study import Study, tabulate
+from synthetic_study import MOVEMENT, Study, tabulate
 
 from raptor import figures
 from raptor.captions import render
 from raptor.config.figures import FidelityFigure, FiguresConfig, RecipesFigure, TeachersFigure
 from raptor.errors import RaptorError
-from raptor.figures import stochastic_depth
+from raptor.figures import angular_speed, dmd_spectrum, perturbation, stochastic_depth
+from raptor.figures.along_depth import LATE
 from raptor.figures.panels import labels_apart
 from raptor.figures.style import COLORBLIND, style
 from raptor.figures.training_curves import last_change
+from raptor.scorecard import thresholds
+from raptor.tables import published
 from raptor.tables.files import read_table
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +46,7 @@ FIGURES = [
     "saturation",
     "scorecard",
     "branch_similarity",
+    *MOVEMENT,
 ]
 PRINTED = ["table_partitions", "table_probes", "table_ablations", "table_cost"]
 # Of the figures that are drawn only where an experiment describes them.
@@ -145,6 +149,29 @@ def test_one_seed_one_k_no_registers_no_reference(tmp_path):
         assert is_restructured_text(caption)
     assert "not tested" in (tmp_path / "drawn/partition_comparison.rst").read_text()
     assert "λ is 0 throughout" in (tmp_path / "drawn/training_curves.rst").read_text()
+
+
+def test_made_up_dynamics_have_the_columns_of_the_stage(study):
+    from raptor.dynamics.measure import COLUMNS
+
+    for name, columns in COLUMNS.items():
+        assert set(read_table(study.path(f"dynamics/vit/{name}.csv"))) == set(columns.split())
+
+
+def test_dynamics_of_one_phase_without_registers_or_a_raptor(tmp_path):
+    study = Study(tmp_path, teachers=("vit",), depth=5, k=(1,), registers=False)
+    study.dynamics(raptors=())
+    study.tabulate_dynamics(phases=False)
+    for target in MOVEMENT:
+        files = drawn(study, target, tmp_path / "drawn")
+        pixels = matplotlib.image.imread(files["png"])[:, :, :3]
+        for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]):
+            assert (edge == 1).all()
+        caption = files["rst"].read_text(encoding="utf-8")
+        assert is_restructured_text(caption)
+        for word in ("nan", "Raptor", "registers:", "Phases"):
+            assert word not in caption
+    assert "On vit none of this is tested" in (tmp_path / "drawn/angular_speed.rst").read_text()
 
 
 def test_the_same_table_gives_the_same_bytes_and_no_torch(study, pictures, tmp_path):
@@ -691,3 +718,229 @@ def test_many_teachers_stand_in_two_lines(study):
     for left, right in itertools.combinations(boxes, 2):
         assert not left.overlaps(right)
     plt.close(figure)
+
+
+# --- the dynamics ------------------------------------------------------------------------------
+
+
+def test_captions_and_scorecard_mean_the_same_by_late_small_and_steady():
+    assert LATE == thresholds.LATE
+    assert angular_speed.STEADY == thresholds.STEADY
+    assert dmd_spectrum.RADIUS == thresholds.SPECTRAL_RADIUS
+    assert perturbation.SMALL == thresholds.SMALL
+
+
+def along(profiles: dict[str, dict[str, list[float]]], first: int, **more) -> pd.DataFrame:
+    """Metric -> tokens -> means from layer `first` on, of a teacher cut into 1-2, 3-4."""
+    rows = [
+        {"part": "profile", "tokens": tokens, "metric": metric, "layer": layer, "mean": mean}
+        | {"ci_low": mean - 0.01, "ci_high": mean + 0.01, "n": 50}
+        for metric, by_tokens in profiles.items()
+        for tokens, means in by_tokens.items()
+        for layer, mean in enumerate(means, start=first)
+    ]
+    cut = [
+        {"part": "segment", "method": "maxcut", "k": 2, "first": f, "last": f + 1} for f in (1, 3)
+    ]
+    table = pd.concat([pd.DataFrame(rows).assign(model="teacher"), pd.DataFrame(cut)])
+    return table.assign(**{"teacher": "vit", "trained": 1} | more)
+
+
+def converging(gamma: list[float], norm: list[float], between: list[float]) -> pd.DataFrame:
+    profiles = {"direction": {"cls": gamma}, "norm": {"cls": norm}}
+    basins = [
+        {"part": "basin", "model": "teacher", "metric": metric, "layer": layer, "value": value}
+        for layer in range(5)
+        for metric, value in (
+            ("within_angle", 0.5),
+            ("between_angle", between[layer]),
+            ("nearest_centroid_accuracy", between[layer] / 4),
+        )
+    ]
+    path = {"part": "trajectory", "model": "teacher", "label": 0, "layer": 0, "x": 0.0, "y": 0.0}
+    more = pd.DataFrame([*basins, path]).assign(teacher="vit", trained=1)
+    return pd.concat([along(profiles, 0), more])
+
+
+S_CURVE, EARLY, DIP = [0.1, 0.2, 0.6, 0.9, 1.0], [0.1, 0.6, 0.8, 0.9, 1.0], [0.1, 0.5, 0.2, 0.9, 1]
+GROWS, SHRINKS = [0.5, 1.0, 2.0, 3.0, 4.0], [0.5, 4.0, 3.0, 2.0, 1.0]
+APART, TOGETHER = [0.5, 1.0, 1.5, 2.0, 2.5], [0.5, 2.0, 1.5, 1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("gamma", "norm", "between", "expected", "absent"),
+    [
+        (S_CURVE, GROWS, APART, "vit agrees in the mean: γ rises at every layer", "not hold"),
+        (EARLY, GROWS, APART, "it does not hold that γ rises fastest at an inner", "disagrees"),
+        (DIP, GROWS, APART, "it does not hold that γ rises at every layer.", "disagrees"),
+        (S_CURVE, SHRINKS, APART, "it does not hold that norms grow at every layer", "disagrees"),
+        (
+            S_CURVE,
+            GROWS,
+            TOGETHER,
+            "not hold that classes part along depth or the nearest",
+            "vit d",
+        ),
+        (
+            [1.0, 0.95, 0.8, 0.6, 0.1],
+            SHRINKS,
+            TOGETHER,
+            "**vit disagrees**: it does not hold that γ rises",
+            "only in part",
+        ),
+    ],
+)
+def test_convergence_is_judged_by_the_numbers(gamma, norm, between, expected, absent, tmp_path):
+    text = says("directional_convergence", converging(gamma, norm, between), tmp_path)
+    assert expected in text
+    assert absent not in text
+    assert "Phases of vit: 1–2 3–4 (Max-Cut, k = 2)." in text
+    assert f"{norm[4] / norm[1]:.2f}-fold" in text
+
+
+FAST_LAST = {"cls": [1, 0.2, 0.2, 0.8], "patches": [1, 0.3, 0.35, 0.3]}
+
+
+@pytest.mark.parametrize(
+    ("speeds", "expected", "absent"),
+    [
+        ({**FAST_LAST, "all": [1, 0.3, 0.8, 0.3]}, "vit agrees in the mean: cls turns", "**vit"),
+        ({**FAST_LAST, "all": [1, 0.3, 0.8, 0.3]}, "(not tested: registers turn more", "not hold"),
+        (
+            {**FAST_LAST, "registers": [1, 0.1, 0.1, 0.1], "all": [1, 0.3, 0.1, 0.3]},
+            "and registers turn more steadily; it does not hold that the speed is higher",
+            "disagrees",
+        ),
+        (
+            {
+                "cls": [1, 0.8, 0.2, 0.2],
+                "patches": [1, 0.3, 0.3, 0.3],
+                "registers": [1, 0.9, 0.1, 0.9],
+                "all": [1, 0.5, 0.1, 0.9],
+            },
+            "**vit disagrees**: it does not hold that cls turns faster",
+            "agrees only",
+        ),
+        (  # patches gain more
+            {"cls": [1, 0.2, 0.2, 0.3], "patches": [1, 0.2, 0.2, 0.8], "all": [1, 0.3, 0.8, 0.3]},
+            "it does not hold that cls turns faster in the last phase than before it, and gains",
+            "disagrees",
+        ),
+    ],
+)
+def test_speed_is_judged_by_the_numbers(speeds, expected, absent, tmp_path):
+    text = says("angular_speed", along({"speed": speeds}, 1), tmp_path)
+    assert expected in text
+    assert absent not in text
+
+
+def test_speed_that_varies_inside_a_phase_is_not_stationary():
+    table = along({"speed": {"all": [9.0, 9.0, 1.0, 2.0, 4.0, 3.0]}}, 1)
+    table.loc[(table["part"] == "segment") & (table["first"] == 3), "last"] = 6
+    found = angular_speed.numbers(table)["results"][0]
+    assert found["across"] == 1.0
+    assert found["inside"] == pytest.approx((9 + 2 + 4 + 3) / 4)
+    assert found["spread"] == pytest.approx(np.std([2, 4, 3], ddof=1) / 3)
+
+
+@pytest.mark.parametrize(
+    ("coherence", "rank", "expected", "absent"),
+    [
+        (
+            [0.2, 0.3, 0.9],
+            [4, 4, 2],
+            "vit agrees in the mean: patch updates are more alike",
+            "**vit",
+        ),
+        ([0.9, 0.3, 0.2], [4, 4, 2], "it does not hold that patch updates are more alike", "disag"),
+        ([0.9, 0.3, 0.2], [2, 2, 4], "**vit disagrees**", "only in part"),
+    ],
+)
+def test_updates_are_judged_by_the_numbers(coherence, rank, expected, absent, tmp_path):
+    profiles = {"coherence": {"patches": coherence}, "effective_rank": {"patches": rank}}
+    table = along(profiles, 1)
+    pooled = table[table["metric"] == "effective_rank"]
+    pooled = pooled.assign(part="pooled", value=pooled["mean"] + 1)
+    text = says("low_rank_updates", pd.concat([table, pooled]), tmp_path)
+    assert expected in text
+    assert absent not in text
+    late, early = rank[2], (rank[0] + rank[1]) / 2
+    assert f"in one image {late:.2f} against {early:.2f}, of all images {late + 1:.2f}" in text
+    assert f"to about {published.LATE_UPDATE_RANK} in" in text
+
+
+def modes(cls: complex, patches: complex, error: float = 0.4) -> pd.DataFrame:
+    rows = [
+        {"tokens": tokens, "real": mode.real, "imag": mode.imag, "modulus": abs(mode), "mode": 1}
+        | {"half_life": 2.0, "spectral_radius": abs(mode), "n": 50, "n_train": 100}
+        for tokens, mode in (("cls", cls), ("patches", patches))
+    ]
+    table = pd.DataFrame(rows).assign(residual_persistence=error, phase=1, first=1, last=4)
+    table = table.assign(teacher="vit", trained=1, model="teacher")
+    return pd.concat([table.assign(part=part) for part in ("mode", "fit")])
+
+
+@pytest.mark.parametrize(
+    ("cls", "patches", "error", "expected", "absent"),
+    [
+        (0.99 + 0j, 0.8 + 0j, 0.4, "vit agrees in the mean: every eigenvalue", "**vit"),
+        (0.8 + 0j, 0.99 + 0j, 0.4, "does not hold that the eigenvalues of cls come", "disagrees"),
+        (1.01 + 0j, 0.8 + 0j, 0.4, "does not hold that every eigenvalue lies inside", "disagrees"),
+        (0.0 + 2j, 1.1 + 0j, 0.4, "**vit disagrees**", "agrees only"),
+        (0.0 + 2j, 1.1 + 0j, 0.4, "1 lie outside the frame (beyond ±1.8)", "predicts better"),
+        (0.9 + 0j, 0.8 + 0j, 1.2, "**not every map predicts better", "outside the frame"),
+    ],
+)
+def test_modes_are_judged_by_the_numbers(cls, patches, error, expected, absent, tmp_path):
+    text = says("dmd_spectrum", modes(cls, patches, error), tmp_path)
+    assert expected in text
+    assert absent not in text
+    assert f"cls {abs(1 - cls):.3f}" in text
+
+
+def noise(rates: dict[str, float], large: float = 0.5, **more) -> pd.DataFrame:
+    """Rates at noise of 1 % and 10 %, and `large` at 50 %, which is not small."""
+    rows = [
+        {"part": "rate", "tokens": tokens, "relative_size": size, "n": 50, "mean": mean}
+        | {"ci_low": mean - 0.01, "ci_high": mean + 0.01, "model": "teacher"}
+        for tokens, rate in rates.items()
+        for size, mean in ((0.01, rate), (0.1, rate), (0.5, large))
+    ]
+    deviations = along({"deviation": {tokens: [0.1] * 5 for tokens in rates}}, 0)
+    deviations = deviations.assign(source_layer=0, relative_size=0.01)
+    rows = pd.DataFrame(rows).assign(teacher="vit", trained=1)
+    return pd.concat([deviations, rows]).assign(**more)
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected", "absent"),
+    [
+        ({"cls": -0.1, "patches": -0.2}, "vit agrees in the mean: small noise on cls", "not hold"),
+        ({"cls": -0.1, "patches": 0.2}, "does not hold that small noise on patches", "disagrees"),
+        ({"cls": 0.1, "patches": 0.2}, "**vit disagrees**", "only in part"),
+    ],
+)
+def test_noise_is_judged_by_the_numbers(rates, expected, absent, tmp_path):
+    text = says("perturbation", noise(rates), tmp_path)
+    assert expected in text
+    assert absent not in text
+    assert f"a factor of {np.exp(rates['cls']):.3f}" in text
+    assert "of 1\u00a0%, 10\u00a0% or 50\u00a0% of its norm" in text
+
+
+def test_an_untrained_teacher_is_a_control_and_tests_nothing(tmp_path):
+    text = says("perturbation", noise({"cls": -0.1, "patches": 0.2}, trained=0), tmp_path)
+    assert "No teacher here was trained, so this is not tested." in text
+    assert "Of the control vit, which was not trained, the same is true: small noise on cls" in text
+    text = says("perturbation", noise({"cls": 0.1}, trained=0), tmp_path)
+    assert "none of this is true" in text
+
+
+def test_the_distance_of_a_raptor_is_its_largest(tmp_path):
+    table = along({"speed": {name: [1.0, 0.5, 0.5, 0.5] for name in ("all", "cls", "patches")}}, 1)
+    raptor = table[table["part"] == "profile"].assign(model="raptor")
+    raptor["mean"] += (
+        [9.0] * 4 + [0.0, -0.2, 0.1, 0.0] + [0.0] * 4
+    )  # that of all tokens is not drawn
+    text = says("angular_speed", pd.concat([table, raptor]), tmp_path)
+    assert "The mean speeds of the Raptor of vit differ by at most 0.200 rad" in text

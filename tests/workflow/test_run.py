@@ -42,6 +42,13 @@ CUT = drawn("similarity_matrices", "maxcut_partitions", "table_partitions") | SC
 ALONG = drawn("stochastic_depth", "overfitting") | SCORED
 RECIPES = drawn("training_paradigms", "table_ablations") | SCORED
 BRANCHED, COST = drawn("branch_similarity"), {"cost"} | drawn("table_cost") | SCORED
+DYNAMICS = drawn(
+    "directional_convergence",
+    "angular_speed",
+    "low_rank_updates",
+    "dmd_spectrum",
+    "perturbation",
+)
 SMOKE_CONFIG = load_yaml(ROOT / "config/smoke.yaml")
 TEACHERS = list(SMOKE_CONFIG.teachers)
 TRAINED = sum(isinstance(spec, TrainedTeacher) for spec in SMOKE_CONFIG.teachers.values())
@@ -55,7 +62,7 @@ def student_rules(teachers=TEACHERS, recipes=SMOKE_CONFIG.recipes) -> dict[str, 
 
 
 STUDENTS = student_rules()
-ALL = CUT | SWAPPED | PROBED | COMPARED | CURVES | ALONG | RECIPES | BRANCHED | COST
+ALL = CUT | SWAPPED | PROBED | COMPARED | CURVES | ALONG | RECIPES | BRANCHED | COST | DYNAMICS
 
 
 def edited_config(checkout, **changes) -> tuple[str, str]:
@@ -127,6 +134,10 @@ def test_targets_build_only_what_they_need(finished):
     assert plan["activations"] == 3
     plan = finished.planned(*SMOKE, "--forceall", "table_ablations")
     assert plan["raptor"] == 3  # of the recipes side by side
+    plan = finished.planned(*SMOKE, "--forceall", "angular_speed")
+    assert plan["dynamics"] == 2
+    assert plan["raptor"] == 2  # the jobs of the Raptors beside their teachers
+    assert "low_rank_updates" not in plan
 
 
 @pytest.mark.parametrize(
@@ -135,6 +146,8 @@ def test_targets_build_only_what_they_need(finished):
         ({"figures__layer_swaps": {"row_height_in": 4.0}}, {}, {"layer_swaps"}),
         ({"swaps__samples": 7}, {"swaps": 1}, SWAPPED),
         ({"branches__k": [2]}, {}, BRANCHED),
+        ({"dynamics__images": 30}, {"dynamics": 2}, DYNAMICS | SCORED),
+        ({"figures__angular_speed": {"row_height_in": 4.0}}, {}, {"angular_speed"}),
         ({"cost__repeats": 4}, {}, COST),
         (
             {"probes__bootstrap": 30},

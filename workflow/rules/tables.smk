@@ -1,5 +1,8 @@
 # Tidy tables, from the results of every stage. What each one reads:
 CUT = partitioned_teachers(experiment)
+UNTRAINED = [
+    name for name, spec in experiment.teachers.items() if isinstance(spec, UntrainedTeacher)
+]
 STUDENTS = list(experiment.students)
 REFERENCE = experiment.figures.fidelity_by_k.reference
 PHASES = f"{experiment.swaps.partition}-k{experiment.swaps.k}"  # the cut that contrasts are about
@@ -78,11 +81,7 @@ TABLE_INPUTS = {
 }
 # What a table needs to know beside its files.
 TABLE_PARAMS = {
-    "similarity_matrices": {
-        "untrained": [
-            name for name, spec in experiment.teachers.items() if isinstance(spec, UntrainedTeacher)
-        ]
-    },
+    "similarity_matrices": {"untrained": UNTRAINED},
     "maxcut_partitions": {"measure": experiment.partition.measure},
     "layer_swaps": {"split": experiment.swaps.split},
     "partition_comparison": {"study": study_rows(COMPARISON)},
@@ -110,6 +109,27 @@ if experiment.branches:
         "k": experiment.branches.k,
         "min_size": experiment.partition.min_size,
     }
+
+if experiment.dynamics:
+    MOVING = experiment.dynamics.teachers
+    MOVEMENT = {
+        name: of_each(MOVING, f"dynamics/{{teacher}}/{name}.csv")
+        for name in ("images", "pooled", "basins", "trajectories", "perturbation", "dmd")
+    }
+    # A teacher that is too shallow to be cut is one phase.
+    MOVEMENT["partitions"] = of_each(
+        [name for name in MOVING if name in CUT],
+        f"partitions/{{teacher}}/{experiment.dynamics.partition}-k{experiment.dynamics.k}.csv",
+    )
+    for target, needed in {
+        "directional_convergence": ["images", "basins", "trajectories", "partitions"],
+        "angular_speed": ["images", "partitions"],
+        "low_rank_updates": ["images", "pooled", "partitions"],
+        "dmd_spectrum": ["dmd"],
+        "perturbation": ["perturbation", "partitions"],
+    }.items():
+        TABLE_INPUTS[target] = {name: MOVEMENT[name] for name in needed}
+        TABLE_PARAMS[target] = {"untrained": UNTRAINED}
 
 if experiment.cost:
     TABLE_INPUTS["table_cost"] = {
