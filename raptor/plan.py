@@ -353,8 +353,10 @@ def _raptors(config: Experiment) -> Work:
 
 
 def _probes(config: Experiment) -> Work:
-    """Each student runs over every image once."""
-    works, images = [], config.data.splits.total
+    """Each student runs once over the images of val and test, and of train as far as used."""
+    splits = config.data.splits
+    train = config.probes.classification.train_images or splits.train
+    works, images = [], splits.total - splits.train + train
     for (teacher, recipe), students in study_students(config, config.students).items():
         spec = config.architecture(teacher)
         flops = images * spec.depth * raptor_flops(config.recipes[recipe], spec, config.data)

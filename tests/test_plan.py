@@ -172,7 +172,8 @@ def test_bytes_and_files_of_a_store(dtype, tmp_path):
     spec = spec_of(depth=8)  # as many layers as the study cuts
     raw = yaml.safe_load((ROOT / "config/laptop.yaml").read_text())
     store = {"dtype": dtype, "chunk_images": 4, "shard_images": 16}
-    raw["teachers"]["vit"] |= spec.model_dump(mode="json")
+    for name in ("vit", "overfit"):  # `untrained` is where both began
+        raw["teachers"][name] |= spec.model_dump(mode="json", exclude={"training"})
     config = load(raw).model_copy(update={"data": DATA, "activations": ActivationsConfig(**store)})
     expected = Store("vit", store_grid(config, "vit"))
     save_teacher(build_teacher(spec, DATA, num_classes=10), tmp_path / "vit.safetensors")

@@ -50,13 +50,19 @@ class Activations:
         return out.numpy()
 
     def blocks(
-        self, split: str, size: int, layers: Sequence[int] | None = None
+        self,
+        split: str,
+        size: int,
+        layers: Sequence[int] | None = None,
+        images: int | None = None,
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """`(start, states_BSTD, labels_B)` of a split in order, at most `size` images at a time.
 
-        `start` is the block's first image in the store.
+        `start` is the block's first image in the store. With `images`, only that many of the
+        split, the first ones: which those are was drawn with the split.
         """
         first, last = self.splits[split]
+        last = last if images is None else min(last, first + images)
         for start in range(first, last, size):
             stop = min(start + size, last)
             yield start, self.read(start, stop, layers), self.labels[start:stop]

@@ -44,6 +44,7 @@ class PartitionConfig(Section):
 class ClassificationProbe(Section):
     """Linear probe on `[cls ; mean patch]`, AdamW with warm-up and cosine decay."""
 
+    train_images: PositiveInt | None = None  # the first n of the train split, else all
     epochs: PositiveInt = 15
     batch_size: PositiveInt = 64
     lr: PositiveReal = 1e-3

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raptor.config.figures import RecipesFigure, TeachersFigure
-from raptor.config.teachers import CheckpointTeacher, TrainedTeacher
+from raptor.config.teachers import Architecture, CheckpointTeacher, TrainedTeacher
 
 if TYPE_CHECKING:
     from raptor.config.experiment import Experiment
@@ -86,12 +86,21 @@ def _overfitting_faults(config: Experiment) -> list[str]:
         elif isinstance(spec, CheckpointTeacher):
             source, epoch = spec.of, spec.epoch
         else:
-            source, epoch = spec.like, 0
+            source, epoch = own if _alike(config, name, own) else spec.like, 0
         if source != own:
             faults.append(f"{where}: {name} comes from {source}, not from {own}; leave it out")
         elif (other := seen.setdefault(epoch, name)) != name:
             faults.append(f"{where}: {other} and {name} are both of epoch {epoch}; leave one out")
     return faults
+
+
+def _alike(config: Experiment, *teachers: str) -> bool:
+    """Whether these teachers began with the same weights: one architecture, one seed."""
+    first, *others = (
+        config.architecture(name).model_dump(include=set(Architecture.model_fields))
+        for name in teachers
+    )
+    return all(other == first for other in others)
 
 
 def _paradigm_faults(config: Experiment) -> list[str]:

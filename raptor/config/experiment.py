@@ -86,6 +86,12 @@ def _data_faults(config: Experiment) -> list[str]:
             faults.append(
                 f"data.splits: {data.splits.total} images asked for, the embedded digits have 5000"
             )
+    probed = config.probes.classification.train_images
+    if probed is not None and probed > data.splits.train:
+        faults.append(
+            f"probes.classification.train_images: {probed} is more than the {data.splits.train} "
+            "images of data.splits.train"
+        )
     for key in ("mean", "std"):
         if len(getattr(data, key)) != data.channels:
             faults.append(

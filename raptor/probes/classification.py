@@ -26,6 +26,10 @@ class Features:
     def of(cls, inputs_NF: np.ndarray, labels_N: np.ndarray) -> Features:
         return cls(torch.from_numpy(inputs_NF), torch.from_numpy(labels_N.astype(np.int64)))
 
+    def first(self, images: int | None) -> Features:
+        """Of the first `images` alone; of all for None."""
+        return Features(self.inputs[:images], self.labels[:images])
+
 
 def initial_probe(head: nn.Module | None, *, width: int, features: int, classes: int) -> nn.Linear:
     """A linear layer (features → classes) that computes what the teacher's own head does.

@@ -199,8 +199,10 @@ def _read_student(
         fidelity.update(states_BSTD[:, 1:], predicted_BLTD)
         return predicted_BLTD[:, -1]
 
+    images = {"train": probing.config.classification.train_images, "val": None}
     train, val = (
-        probing.read_out(split, follow, title=title, layers=[0]) for split in ("train", "val")
+        probing.read_out(split, follow, title=title, layers=[0], images=some)
+        for split, some in images.items()
     )
     return train, val, probing.read_out("test", compare, title=title), fidelity
 

@@ -65,12 +65,21 @@ class Probing:
         return cls(Path(teacher).stem, model, store, config, device)
 
     def read_out(
-        self, split: str, last: LastState, *, title: str, layers: list[int] | None = None
+        self,
+        split: str,
+        last: LastState,
+        *,
+        title: str,
+        layers: list[int] | None = None,
+        images: int | None = None,
     ) -> Readout:
-        """Stream the states `layers` (all of them by default) of `split` through `last`."""
+        """Stream the states `layers` of the first `images` of `split` through `last`.
+
+        All layers and all images by default.
+        """
         values, labels, hits = [], [], 0
         with torch.inference_mode():
-            for states_BSTD, labels_B in self._stream(split, layers, title):
+            for states_BSTD, labels_B in self._stream(split, layers, images, title):
                 try:
                     state_BTD = last(states_BSTD)
                     values.append(pooled_features(self.teacher, state_BTD))
@@ -85,10 +94,10 @@ class Probing:
         return Readout(features, hits / len(features.labels))
 
     def _stream(
-        self, split: str, layers: list[int] | None, title: str
+        self, split: str, layers: list[int] | None, images: int | None, title: str
     ) -> Iterator[tuple[Tensor, np.ndarray]]:
         seen, logged = 0, time.monotonic()
-        for _, states_BSTD, labels_B in self.activations.blocks(split, IMAGES, layers):
+        for _, states_BSTD, labels_B in self.activations.blocks(split, IMAGES, layers, images):
             yield torch.from_numpy(states_BSTD).to(self.device), labels_B
             seen += len(labels_B)
             if time.monotonic() - logged > LOG_SECONDS:
@@ -96,10 +105,13 @@ class Probing:
                 logged = time.monotonic()
 
     def fit(self, start: nn.Linear, train: Readout, val: Readout, *names: object) -> nn.Linear:
-        """A probe trained from `start`; its data order depends on `names` and the seed alone."""
+        """A probe trained from `start` on as many images of `train` as the configuration allows.
+
+        Its data order depends on `names` and the seed alone.
+        """
         return fit_probe(
             start=start,
-            train=train.features,
+            train=train.features.first(self.config.classification.train_images),
             val=val.features,
             config=self.config.classification,
             seed=derive_seed(self.config.seed, "probe", self.name, *names),

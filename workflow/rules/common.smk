@@ -114,6 +114,13 @@ def student_job(wildcards):
     return JOBS["{teacher}/{recipe}/part{part}".format_map(wildcards)]
 
 
+def training_steps(wildcards):
+    """Optimiser steps of one job, over all its students."""
+    recipe = experiment.recipes[wildcards.recipe]
+    stages = filter(None, (recipe.stage1, recipe.stage2))
+    return len(student_job(wildcards).students) * sum(stage.steps for stage in stages)
+
+
 def study_files(studies, stage, suffix):
     """The files of `stage` that hold the students of these studies, among others."""
     return files_with(study_students(experiment, studies), stage, suffix)

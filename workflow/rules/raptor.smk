@@ -17,6 +17,8 @@ rule raptor:
         results("logs/raptor/{teacher}/{recipe}/part{part}.log"),
     benchmark:
         results("benchmarks/raptor/{teacher}/{recipe}/part{part}.tsv")
+    # The longest first: what is left at the end keeps every core busy. No more than 1 in all.
+    priority: lambda wildcards: training_steps(wildcards) / 1e9
     conda:
         "../../environment.yml"
     threads: 1
