@@ -100,12 +100,12 @@ def _train_raptor(folder: Path, images: int) -> None:
     row = {"teacher": "t", "method": "maxcut", "k": 2, "seed": 0, "segments": "1-4 5-8"}
     row |= {"labels": "[1, 1, 1, 1, 2, 2, 2, 2]", "cut_weight": 1.0, "cut_fraction": 0.5}
     pd.DataFrame([row]).to_csv(folder / "maxcut-k2.csv", index=False)
+    recipe = Recipe(
+        initialisation="phase_mean", block="teacher", stage2=Stage2(steps=60, validate_every=20)
+    )
     train_raptors(
-        **_given(folder), partitions=[folder / "maxcut-k2.csv"], recipe_name="r",
-        recipe=Recipe(
-            initialisation="phase_mean", block="teacher", stage2=Stage2(steps=60, validate_every=20)
-        ),
-        students=[Student("maxcut", 2, 0)], output=folder / "students.json",
+        **_given(folder), partitions=[folder / "maxcut-k2.csv"], recipes={"r": recipe},
+        students=[Student("r", "maxcut", 2, 0)], output=folder / "students.json",
         state=folder / "state", code="", device=CPU, seed=0,
     )  # fmt: skip
 

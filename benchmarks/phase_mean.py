@@ -20,7 +20,7 @@ from raptor.student import Student
 from raptor.training.raptor import train_raptors
 
 OURS, REFERENCE = "phase_mean", "paper"
-TEACHER, STUDENTS = "vit", [Student("maxcut", 3, seed) for seed in range(3)]
+TEACHER, METHOD, K, SEEDS = "vit", "maxcut", 3, 3
 
 
 def rows(
@@ -34,7 +34,7 @@ def rows(
     """
     histories = {name: _train(name, results, output) for name in (OURS, REFERENCE)}
     pairs = zip(histories[OURS], histories[REFERENCE], strict=True)
-    return [_row(f"{TEACHER} {STUDENTS[0].partition}", [steps_to_reach(*pair) for pair in pairs])]
+    return [_row(f"{TEACHER} {METHOD}-k{K}", [steps_to_reach(*pair) for pair in pairs])]
 
 
 def _train(recipe: str, results: Path, output: Path) -> list[pd.DataFrame]:
@@ -43,24 +43,20 @@ def _train(recipe: str, results: Path, output: Path) -> list[pd.DataFrame]:
     manifest = results / f"activations/{TEACHER}.json"
     if not manifest.is_file():
         raise RaptorError(f"{manifest}: is not there; run make figures before this benchmark")
-    folder = output / recipe
+    students = [Student(recipe, METHOD, K, seed) for seed in range(SEEDS)]
     train_raptors(
         teacher=results / f"teachers/{TEACHER}.safetensors",
         activations=manifest,
-        partitions=[results / f"partitions/{TEACHER}/{STUDENTS[0].partition}.csv"],
-        recipe=config.recipes[recipe],
-        recipe_name=recipe,
-        students=STUDENTS,
-        output=folder / "students.json",
-        state=folder / "state",
+        partitions=[results / f"partitions/{TEACHER}/{METHOD}-k{K}.csv"],
+        recipes=config.recipes,
+        students=students,
+        output=output / f"{recipe}.json",
+        state=output / "state",
         code=code_digest("workflow/scripts/raptor.py"),
         device=torch.device("cpu"),
         seed=config.seed,
     )
-    return [
-        pd.read_csv(folder / student.partition / f"seed{student.seed}.history.csv")
-        for student in STUDENTS
-    ]
+    return [pd.read_csv(output / f"{student.path}.history.csv") for student in students]
 
 
 def steps_to_reach(ours: pd.DataFrame, reference: pd.DataFrame) -> tuple[float, float]:

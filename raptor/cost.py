@@ -96,7 +96,8 @@ def measure_cost(
         found = [
             (path, entry)
             for path, entry in entries
-            if (entry["method"], entry["k"]) == (config.partition, k)
+            if (entry["recipe"], entry["method"], entry["k"])
+            == (config.recipe, config.partition, k)
         ]
         path, first = min(found, key=lambda pair: pair[1]["seed"])
         raptor = load_student(path.parent / first["file"], first["sha256"], model, device)

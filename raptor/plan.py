@@ -37,7 +37,6 @@ from raptor.targets import (
     PRINTED,
     TABLES,
     covered,
-    jobs_with,
     judged_teachers,
     partitioned_teachers,
     student_jobs,
@@ -106,7 +105,8 @@ class Plan:
 
 def plan(config: Experiment) -> Plan:
     """The plan of a validated configuration; nothing is read but the configuration."""
-    found = study_students(config, config.students)
+    found = study_students(config)
+    everyone = [student for some in found.values() for student in some]
     kinds = {
         name: sum(isinstance(spec, kind) for spec in config.teachers.values())
         for name, kind in (
@@ -119,8 +119,8 @@ def plan(config: Experiment) -> Plan:
     return Plan(
         teachers=kinds,
         students={
-            recipe: sum(len(some) for (_, name), some in found.items() if name == recipe)
-            for recipe in dict.fromkeys(name for _, name in found)
+            recipe: sum(student.recipe == recipe for student in everyone)
+            for recipe in dict.fromkeys(student.recipe for student in everyone)
         },
         works=[
             Work("samples", 1),
@@ -142,8 +142,9 @@ def plan(config: Experiment) -> Plan:
         ],
         stores=[Store(name, store_grid(config, name)) for name in config.teachers],
         student_bytes=sum(
-            FLOAT * raptor_parameters(config.recipes[recipe], config.architecture(teacher), one.k)
-            for (teacher, recipe), some in found.items()
+            FLOAT
+            * raptor_parameters(config.recipes[one.recipe], config.architecture(teacher), one.k)
+            for teacher, some in found.items()
             for one in some
         ),
     )
@@ -342,13 +343,13 @@ def student_work(recipe: Recipe, spec: Architecture, data: DataConfig, k: int) -
 
 def _raptors(config: Experiment) -> Work:
     works = []
-    for (teacher, recipe), students in study_students(config, config.students).items():
+    for teacher, students in study_students(config).items():
         spec = config.architecture(teacher)
-        by_k = {
-            k: student_work(config.recipes[recipe], spec, config.data, k)
-            for k in {student.k for student in students}
+        by_kind = {
+            (recipe, k): student_work(config.recipes[recipe], spec, config.data, k)
+            for recipe, k in {(student.recipe, student.k) for student in students}
         }
-        works += [by_k[student.k] for student in students]
+        works += [by_kind[student.recipe, student.k] for student in students]
     return _sum("raptor", works, len(student_jobs(config)))
 
 
@@ -357,12 +358,14 @@ def _probes(config: Experiment) -> Work:
     splits = config.data.splits
     train = config.probes.classification.train_images or splits.train
     works, images = [], splits.total - splits.train + train
-    for (teacher, recipe), students in study_students(config, config.students).items():
+    for teacher, students in study_students(config).items():
         spec = config.architecture(teacher)
-        flops = images * spec.depth * raptor_flops(config.recipes[recipe], spec, config.data)
         token_floats = PROBE_BATCH * layout_of(spec, config.data).total * spec.width
         memory = FLOAT * 2 * (spec.depth + 1) * token_floats
-        works += [Work("probe_students", 1, 0, images, flops, memory)] * len(students)
+        for student in students:
+            block = raptor_flops(config.recipes[student.recipe], spec, config.data)
+            flops = images * spec.depth * block
+            works.append(Work("probe_students", 1, 0, images, flops, memory))
     return _sum("probe_students", works, len(student_jobs(config)))
 
 
@@ -389,10 +392,9 @@ def _dynamics(config: Experiment) -> Work:
         spec, data = config.architecture(name), config.data
         tokens = layout_of(spec, data).total
         block = block_flops(tokens, spec.width, 2 * spec.width * hidden_of(spec))
-        key = (name, asked.recipe)
-        student = Student(asked.partition, asked.k, seed=0)
+        student = Student(asked.recipe, asked.partition, asked.k, seed=0)
         models = [(block, 0)]  # FLOPs of a block, and whether states are made rather than read
-        if jobs_with(config, {key: [student]}):
+        if student_jobs(config, {name: [student]}):
             models.append((raptor_flops(config.recipes[asked.recipe], spec, data), 1))
         streamed = min(asked.train_images, data.splits.train) + min(asked.images, data.splits.test)
         noisy = min(asked.perturbation.images, data.splits.test)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from raptor.config.experiment import Experiment
@@ -38,87 +39,85 @@ TABLES = ("teachers", "fidelity", "layers")  # without a page and a caption
 
 @dataclass(frozen=True)
 class StudentJob:
-    """The students of one teacher and recipe that one job trains, and another one probes."""
+    """The students of one teacher and study that one job trains, and another one probes."""
 
     teacher: str
-    recipe: str
+    study: str
     part: int
     students: tuple[Student, ...]
 
     @property
     def path(self) -> str:
         """Path below `raptor/` and `probes/`, without suffix."""
-        return f"{self.teacher}/{self.recipe}/part{self.part}"
+        return f"{self.teacher}/{self.study}-{self.part}"
 
     @property
     def partitions(self) -> list[str]:
         """Names of the partitions that its students follow."""
         return list(dict.fromkeys(student.partition for student in self.students))
 
+    @property
+    def recipes(self) -> list[str]:
+        """Names of the recipes by which its students are trained."""
+        return list(dict.fromkeys(student.recipe for student in self.students))
 
-def study_students(
-    config: Experiment, studies: Iterable[str]
-) -> dict[tuple[str, str], list[Student]]:
-    """(teacher, recipe) -> the students of these grids; a student of several grids stands once."""
-    found: dict[tuple[str, str], dict[Student, None]] = {}
-    for grid in (config.students[name] for name in studies):
+
+Students = dict[str, list[Student]]  # teacher -> students of it
+
+
+def study_students(config: Experiment, studies: Iterable[str] | None = None) -> Students:
+    """The students of these studies (grids), of all by default, each once."""
+    found: dict[str, dict[Student, None]] = {}
+    for name in config.students if studies is None else studies:
+        grid = config.students[name]
+        combinations = itertools.product(grid.recipes, grid.partitions, grid.k, range(grid.seeds))
+        students = [Student(*combination) for combination in combinations]
         for teacher in grid.teachers:
-            for recipe in grid.recipes:
-                group = found.setdefault((teacher, recipe), {})
-                for method in grid.partitions:
-                    for k in grid.k:
-                        group |= dict.fromkeys(
-                            Student(method, k, seed) for seed in range(grid.seeds)
-                        )
-    return {key: list(group) for key, group in found.items()}
+            found.setdefault(teacher, {}).update(dict.fromkeys(students))
+    return {teacher: list(students) for teacher, students in found.items()}
 
 
 def students_like(
-    config: Experiment, teachers: Iterable[str], recipes: Iterable[str], partition: str, k: int
-) -> dict[tuple[str, str], list[Student]]:
-    """(teacher, recipe) -> the students of any grid with this partition and k, of every seed."""
-    trained = study_students(config, config.students)
+    config: Experiment,
+    teachers: Iterable[str],
+    recipes: Collection[str],
+    partition: str,
+    k: int | Collection[int],
+) -> Students:
+    """The students of any study with this partition and k, of every seed."""
+    trained, ks = study_students(config), [k] if isinstance(k, int) else k
     return {
-        (teacher, recipe): [
+        teacher: [
             student
-            for student in trained.get((teacher, recipe), [])
-            if (student.method, student.k) == (partition, k)
+            for student in trained.get(teacher, [])
+            if student.recipe in recipes and student.method == partition and student.k in ks
         ]
         for teacher in teachers
-        for recipe in recipes
     }
 
 
-def student_jobs(config: Experiment, studies: Iterable[str] | None = None) -> list[StudentJob]:
-    """All jobs of the experiment, or those with a student of one of these studies (grids)."""
-    return jobs_with(
-        config, study_students(config, config.students if studies is None else studies)
-    )
-
-
-def jobs_with(
-    config: Experiment, wanted: Mapping[tuple[str, str], Iterable[Student]]
+def student_jobs(
+    config: Experiment, wanted: Mapping[str, Iterable[Student]] | None = None
 ) -> list[StudentJob]:
-    """The jobs with one of the students `wanted`, by (teacher, recipe).
+    """All jobs of the experiment, or those with one of the students `wanted`, by teacher.
 
-    The students of a teacher and recipe, from all grids, are cut into parts of `students_per_job`
-    (the smallest of those grids). A student that is trained already is kept, in whichever part it
-    comes to stand: changing a grid costs no more than the students it adds.
+    A student belongs to the first study that lists it; those of one study and teacher are cut
+    into parts of `students_per_job`. A student that is trained already is kept, in whichever job
+    it comes to stand: changing a study costs no more than the students it adds.
     """
-    jobs = []
-    for (teacher, recipe), students in study_students(config, config.students).items():
-        size = min(
-            grid.students_per_job
-            for grid in config.students.values()
-            if teacher in grid.teachers and recipe in grid.recipes
-        )
-        parts = [tuple(students[start : start + size]) for start in range(0, len(students), size)]
-        here = set(wanted.get((teacher, recipe), ()))
-        jobs += [
-            StudentJob(teacher, recipe, number, part)
-            for number, part in enumerate(parts, start=1)
-            if here & set(part)
-        ]
+    jobs, seen = [], set()
+    for study, grid in config.students.items():
+        for teacher, students in study_students(config, [study]).items():
+            own = [student for student in students if (teacher, student) not in seen]
+            seen |= {(teacher, student) for student in own}
+            asked = set(own if wanted is None else wanted.get(teacher, ()))
+            size = grid.students_per_job
+            parts = [tuple(own[start : start + size]) for start in range(0, len(own), size)]
+            jobs += [
+                StudentJob(teacher, study, number, part)
+                for number, part in enumerate(parts, start=1)
+                if asked & set(part)
+            ]
     return jobs
 
 

@@ -73,9 +73,10 @@ def files(tmp_path_factory) -> dict[str, Path]:
             file = folder / f"maxcut-k{k}/seed{seed}.safetensors"
             save_raptor(build_raptor(recipe_of(), labels, teacher, seed), file)
             entry = {"file": f"maxcut-k{k}/seed{seed}.safetensors", "sha256": sha256(file)}
-            entry |= {"method": "maxcut", "k": k, "seed": seed, "steps": 3}
+            entry |= {"recipe": CONFIG.recipe, "method": "maxcut", "k": k, "seed": seed, "steps": 3}
             entries.append(entry | {"seconds": 2.0 + 4 * seed})
     entries.append({**entries[0], "method": "uniform", "seconds": 1e9})
+    entries.append({**entries[0], "recipe": "another", "seconds": 1e9})
     write_json(folder / "part1.json", {"students": entries})
     return {"teacher": path, "activations": store, "students": [folder / "part1.json"]}
 

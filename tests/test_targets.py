@@ -7,7 +7,6 @@ import yaml
 from raptor.config.load import load
 from raptor.student import Student
 from raptor.targets import (
-    jobs_with,
     partitioned_teachers,
     student_jobs,
     students_like,
@@ -28,25 +27,37 @@ def config(**grids):
     return load(RAW | {"students": students, "figures": figures, "cost": None})
 
 
-def test_students_alike_are_found_in_every_grid():
+def test_students_alike_are_found_in_every_study():
     found = config(
         a={"k": [2, 3], "students_per_job": 4}, b={"k": [3], "seeds": 5, "partitions": ["maxcut"]}
     )
-    alike = students_like(found, ["vit"], ["phase_mean", "paper"], "maxcut", 3)
-    assert alike["vit", "phase_mean"] == [Student("maxcut", 3, seed) for seed in range(5)]
-    assert alike["vit", "paper"] == []
-    # Parts of 3: k = 2; k = 3, seeds 0 to 2; k = 3, seeds 3 and 4.
-    assert [job.part for job in jobs_with(found, alike)] == [2, 3]
+    alike = students_like(found, ["vit", "vit_p01"], ["phase_mean", "paper"], "maxcut", 3)
+    assert alike == {
+        "vit": [Student("phase_mean", "maxcut", 3, seed) for seed in range(5)],
+        "vit_p01": [],
+    }
+    # Parts of 4 in a: k = 2 and the first seed of k = 3; its others. In b: seeds 3 and 4.
+    paths = [job.path for job in student_jobs(found, alike)]
+    assert paths == ["vit/a-1", "vit/a-2", "vit/b-1"]
+    assert students_like(found, ["vit"], ["phase_mean"], "maxcut", [2, 3]) == study_students(found)
 
 
-def test_a_grid_is_every_combination():
+def test_a_study_is_every_combination():
     (job,) = student_jobs(
-        config(a={"k": [2, 3], "partitions": ["maxcut", "uniform"], "students_per_job": 20})
+        config(
+            a={
+                "recipes": ["phase_mean", "paper"],
+                "k": [2, 3],
+                "partitions": ["maxcut", "uniform"],
+                "students_per_job": 40,
+            }
+        )
     )
-    assert job.path == "vit/phase_mean/part1"
+    assert job.path == "vit/a-1"
     assert job.partitions == ["maxcut-k2", "maxcut-k3", "uniform-k2", "uniform-k3"]
-    assert len(set(job.students)) == len(job.students) == 12
-    assert Student("uniform", 3, 2) in job.students
+    assert job.recipes == ["phase_mean", "paper"]
+    assert len(set(job.students)) == len(job.students) == 24
+    assert Student("paper", "uniform", 3, 2) in job.students
 
 
 def test_students_are_cut_into_jobs():
@@ -55,20 +66,20 @@ def test_students_are_cut_into_jobs():
     assert [job.part for job in jobs] == [1, 2, 3]
 
 
-def test_grids_that_share_students_share_jobs():
+def test_a_student_of_two_studies_is_trained_in_the_first():
     shared = config(a={"seeds": 3, "students_per_job": 3}, b={"seeds": 10, "students_per_job": 5})
     everything = student_jobs(shared)
-    assert [len(job.students) for job in everything] == [3, 3, 3, 1]
-    assert student_jobs(shared, ["a"]) == everything[:1]
-    assert student_jobs(shared, ["b"]) == everything
+    assert [(job.study, len(job.students)) for job in everything] == [("a", 3), ("b", 5), ("b", 2)]
+    assert student_jobs(shared, study_students(shared, ["a"])) == everything[:1]
+    assert student_jobs(shared, study_students(shared, ["b"])) == everything
+    assert student_jobs(shared, {}) == []
     rows = study_students(shared, ["a", "b"])
-    assert list(rows) == [("vit", "phase_mean")]
-    assert [student.seed for student in rows["vit", "phase_mean"]] == list(range(10))
+    assert [student.seed for student in rows["vit"]] == list(range(10))
 
 
-def test_another_recipe_is_another_job():
-    jobs = student_jobs(config(a={"recipes": ["phase_mean", "paper"], "students_per_job": 9}))
-    assert [job.recipe for job in jobs] == ["phase_mean", "paper"]
+def test_another_teacher_is_another_job():
+    jobs = student_jobs(config(a={"teachers": ["vit", "vit_p01"], "students_per_job": 9}))
+    assert [job.path for job in jobs] == ["vit/a-1", "vit_p01/a-1"]
 
 
 def test_a_shallow_teacher_is_not_cut():

@@ -75,6 +75,7 @@ def open_towards_one(axes: Axes) -> None:
         return -np.log10(np.maximum(1 - np.asarray(r2), 1 - HIGHEST_R2))
 
     axes.set_yscale("function", functions=(spread, lambda y: 1 - 10.0**-y))
+    axes.autoscale(axis="y")  # again: margins on a linear scale would reach beyond 1
     low, high = axes.get_ylim()
     low, high = min(low, 1), min(high, HIGHEST_R2)
     ticks: list[float] = []

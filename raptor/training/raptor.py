@@ -6,7 +6,7 @@ import contextlib
 import logging
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,7 @@ def train_raptors(
     teacher: Path,
     activations: Path,
     partitions: Iterable[Path],
-    recipe: Recipe,
-    recipe_name: str,
+    recipes: Mapping[str, Recipe],
     students: Iterable[Student],
     output: Path,
     state: Path,
@@ -52,9 +51,10 @@ def train_raptors(
 ) -> None:
     """Train `students` on the stored states and write the index `output`.
 
-    Student (method, k, s) follows row s of the CSV `<method>-k<k>.csv`, one of `partitions`; its
-    files are `<method>-k<k>/seed<s>.safetensors`, `.json` and `.history.csv` beside the index.
-    Its first weights and data order follow from (`seed`, recipe, method, k, s). A student that is
+    Student (recipe, method, k, s) follows row s of the CSV `<method>-k<k>.csv`, one of
+    `partitions`; its files are `<recipe>/<method>-k<k>/seed<s>.safetensors`, `.json` and
+    `.history.csv` below the folder of the index. Its first weights and data order follow from
+    (`seed`, recipe, method, k, s). A student that is
     there, whole, and was trained by the same `code` (a digest) from the same data is kept,
     whichever job made it; one that was interrupted continues from the folder `state`, where
     nothing of it is left in the end. The index holds, for each student, `file, sha256, teacher,
@@ -63,14 +63,15 @@ def train_raptors(
     """
     model, store = open_teacher(teacher, activations, device)
     cuts = {path.stem: path for path in partitions}
-    shared = [code, recipe.model_dump(mode="json"), seed, sha256(teacher), sha256(activations)]
+    shared = [code, seed, sha256(teacher), sha256(activations)]
     entries = []
     for student in students:
         cut = read_partition(cuts[student.partition], student.seed)
-        path = output.parent / student.partition / f"seed{student.seed}.safetensors"
-        own = state / f"{student.partition}-seed{student.seed}"
-        facts = _facts(teacher.stem, recipe_name, cut, student)
-        identity = digest([*shared, facts, cut.labels])
+        recipe = recipes[student.recipe]
+        path = output.parent / f"{student.path}.safetensors"
+        own = state / student.path.replace("/", "-")
+        facts = _facts(teacher.stem, cut, student)
+        identity = digest([*shared, recipe.model_dump(mode="json"), facts, cut.labels])
         if not _is_trained(path, identity):
             started = time.monotonic()
             raptor, history = train_raptor(
@@ -81,7 +82,7 @@ def train_raptors(
                 title="{teacher} {recipe} {method} k={k} seed {seed}".format(**facts),
                 state=own,
                 identity=identity,
-                seed=derive_seed(seed, "raptor", recipe_name, *student),
+                seed=derive_seed(seed, "raptor", *student),
             )
             facts |= _results(raptor, history) | {"seconds": round(time.monotonic() - started, 2)}
             write_history(_history_path(path), history)
@@ -130,10 +131,9 @@ def train_raptor(
     return raptor.eval(), history
 
 
-def _facts(teacher: str, recipe: str, cut: Partition, student: Student) -> dict[str, Any]:
+def _facts(teacher: str, cut: Partition, student: Student) -> dict[str, Any]:
     """Which student it is, as its JSON and the index say."""
-    names = {"teacher": teacher, "recipe": recipe, **student._asdict()}
-    return {**names, "segments": format_segments(cut.segments)}
+    return {"teacher": teacher, **student._asdict(), "segments": format_segments(cut.segments)}
 
 
 def _forget(state: Path) -> None:

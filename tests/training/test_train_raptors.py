@@ -78,15 +78,15 @@ def inputs(tmp_path_factory) -> dict[str, Path]:
 def train(inputs, folder: Path, recipe=PAPER, seeds=(0,), code="one", part=1) -> Path:
     output = folder / "students" / f"part{part}.json"
     train_raptors(
-        **inputs, recipe=recipe, recipe_name="paper", output=output,
-        students=[Student("random", 2, seed) for seed in seeds],
+        **inputs, recipes={"paper": recipe}, output=output,
+        students=[Student("paper", "random", 2, seed) for seed in seeds],
         state=folder / ".state", code=code, device=CPU, seed=0,
     )  # fmt: skip
     return output
 
 
 def own_files(folder: Path) -> Path:
-    return folder / "students" / "random-k2"
+    return folder / "students" / "paper" / "random-k2"
 
 
 def results(folder: Path) -> dict[str, object]:

@@ -32,7 +32,6 @@ from raptor.config.teachers import (
 from raptor.provenance import code_digest
 from raptor.student import Student
 from raptor.targets import (
-    jobs_with,
     partitioned_teachers,
     student_jobs,
     students_like,
@@ -67,7 +66,7 @@ GPU = int(
 
 wildcard_constraints:
     teacher=r"\w+",
-    recipe=r"\w+",
+    study=r"\w+",
     part=r"\d+",
 
 
@@ -111,14 +110,14 @@ JOBS = {job.path: job for job in student_jobs(experiment)}
 
 def student_job(wildcards):
     """The students that one job trains or probes."""
-    return JOBS["{teacher}/{recipe}/part{part}".format_map(wildcards)]
+    return JOBS["{teacher}/{study}-{part}".format_map(wildcards)]
 
 
 def training_steps(wildcards):
     """Optimiser steps of one job, over all its students."""
-    recipe = experiment.recipes[wildcards.recipe]
-    stages = filter(None, (recipe.stage1, recipe.stage2))
-    return len(student_job(wildcards).students) * sum(stage.steps for stage in stages)
+    recipes = [experiment.recipes[student.recipe] for student in student_job(wildcards).students]
+    stages = [stage for recipe in recipes for stage in (recipe.stage1, recipe.stage2)]
+    return sum(stage.steps for stage in stages if stage is not None)
 
 
 def study_files(studies, stage, suffix):
@@ -133,22 +132,19 @@ def study_rows(studies):
 
 def files_with(students, stage, suffix):
     """The files of `stage` that hold these students, among others."""
-    return [results(f"{stage}/{job.path}{suffix}") for job in jobs_with(experiment, students)]
+    return [results(f"{stage}/{job.path}{suffix}") for job in student_jobs(experiment, students)]
 
 
 def rows_of(students):
     """Teacher, recipe, method, k and seed of each of these students."""
-    return [[*key, *student] for key, group in students.items() for student in group]
+    return [[teacher, *student] for teacher, some in students.items() for student in some]
 
 
 def dynamics_student(wildcards):
     """The index that holds the Raptor whose dynamics are measured; nothing where none is trained."""
     asked = experiment.dynamics
-    first = Student(asked.partition, asked.k, seed=0)
-    return [
-        results(f"raptor/{job.path}.json")
-        for job in jobs_with(experiment, {(wildcards.teacher, asked.recipe): [first]})
-    ]
+    first = Student(asked.recipe, asked.partition, asked.k, seed=0)
+    return files_with({wildcards.teacher: [first]}, "raptor", ".json")
 
 
 def dynamics_phases(wildcards):

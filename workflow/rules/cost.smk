@@ -8,12 +8,13 @@ if experiment.cost:
             weights=results(f"teachers/{COSTED.teacher}.safetensors"),
             facts=results(f"teachers/{COSTED.teacher}.json"),
             activations=results(f"activations/{COSTED.teacher}.json"),
-            students=[
-                results(f"raptor/{job.path}.json")
-                for job in JOBS.values()
-                if (job.teacher, job.recipe) == (COSTED.teacher, COSTED.recipe)
-                and any((s.method == COSTED.partition and s.k in COSTED.k) for s in job.students)
-            ],
+            students=files_with(
+                students_like(
+                    experiment, [COSTED.teacher], [COSTED.recipe], COSTED.partition, COSTED.k
+                ),
+                "raptor",
+                ".json",
+            ),
         output:
             table=results(f"cost/{COSTED.teacher}.csv"),
             timing=results(f"cost/{COSTED.teacher}.timing.csv"),

@@ -40,14 +40,14 @@ rule probe_students:
         activations=results("activations/{teacher}.json"),
         probe=results("probes/{teacher}.safetensors"),
         teacher_probe=results("probes/{teacher}.csv"),
-        students=results("raptor/{teacher}/{recipe}/part{part}.json"),
+        students=results("raptor/{teacher}/{study}-{part}.json"),
     output:
-        table=results("probes/{teacher}/{recipe}/part{part}.csv"),
-        layers=results("probes/{teacher}/{recipe}/part{part}.layers.csv"),
+        table=results("probes/{teacher}/{study}-{part}.csv"),
+        layers=results("probes/{teacher}/{study}-{part}.layers.csv"),
     log:
-        results("logs/probe_students/{teacher}/{recipe}/part{part}.log"),
+        results("logs/probe_students/{teacher}/{study}-{part}.log"),
     benchmark:
-        results("benchmarks/probe_students/{teacher}/{recipe}/part{part}.tsv")
+        results("benchmarks/probe_students/{teacher}/{study}-{part}.tsv")
     priority: 5
     conda:
         "../../environment.yml"
@@ -60,6 +60,6 @@ rule probe_students:
         config=leaves(experiment.probes),
         code=script_code("probe_students"),
     message:
-        "Probing Raptors of {wildcards.teacher}: {wildcards.recipe}, part {wildcards.part}"
+        "Probing Raptors of {wildcards.teacher}: {wildcards.study}, part {wildcards.part}"
     script:
         "../scripts/probe_students.py"

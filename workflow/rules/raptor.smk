@@ -1,7 +1,7 @@
 # Raptors: one weight-tied block per phase.
 
 
-# Train students of one teacher and recipe: several partitions and seeds in one job.
+# Train students of one teacher: several recipes, partitions and seeds in one job.
 rule raptor:
     input:
         weights=results("teachers/{teacher}.safetensors"),
@@ -12,11 +12,11 @@ rule raptor:
             for name in student_job(wildcards).partitions
         ],
     output:
-        results("raptor/{teacher}/{recipe}/part{part}.json"),
+        results("raptor/{teacher}/{study}-{part}.json"),
     log:
-        results("logs/raptor/{teacher}/{recipe}/part{part}.log"),
+        results("logs/raptor/{teacher}/{study}-{part}.log"),
     benchmark:
-        results("benchmarks/raptor/{teacher}/{recipe}/part{part}.tsv")
+        results("benchmarks/raptor/{teacher}/{study}-{part}.tsv")
     # The longest first: what is left at the end keeps every core busy. No more than 1 in all.
     priority: lambda wildcards: training_steps(wildcards) / 1e9
     conda:
@@ -27,12 +27,14 @@ rule raptor:
         runtime=lambda wildcards, attempt: 720 * attempt,
         gpu=GPU,
     params:
-        recipe=lambda wildcards: leaves(experiment.recipes[wildcards.recipe]),
+        recipes=lambda wildcards: {
+            name: leaves(experiment.recipes[name]) for name in student_job(wildcards).recipes
+        },
         students=lambda wildcards: [list(student) for student in student_job(wildcards).students],
         seed=experiment.seed,
-        state=results(".state/raptor/{teacher}/{recipe}"),
+        state=results(".state/raptor/{teacher}"),
         code=script_code("raptor"),
     message:
-        "Training Raptors of {wildcards.teacher}: {wildcards.recipe}, part {wildcards.part}"
+        "Training Raptors of {wildcards.teacher}: {wildcards.study}, part {wildcards.part}"
     script:
         "../scripts/raptor.py"

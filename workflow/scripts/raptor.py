@@ -12,8 +12,9 @@ with job(snakemake) as run:
         teacher=Path(snakemake.input.weights),
         activations=Path(snakemake.input.activations),
         partitions=map(Path, snakemake.input.partitions),
-        recipe=Recipe.model_validate(snakemake.params.recipe),
-        recipe_name=snakemake.wildcards.recipe,
+        recipes={
+            name: Recipe.model_validate(recipe) for name, recipe in snakemake.params.recipes.items()
+        },
         students=[Student(*student) for student in snakemake.params.students],
         output=Path(snakemake.output[0]),
         state=Path(snakemake.params.state),
