@@ -128,7 +128,7 @@ def run_swaps(
         else:
             del trail[shared + 1 :]
         for layer in layers[len(trail) - 1 :]:
-            trail.append(teacher.blocks[layer - 1](trail[-1]))
+            trail.append(teacher.block(trail[-1], layer))
         before = layers
         yield index, trail[-1]
 

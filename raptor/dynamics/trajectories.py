@@ -42,10 +42,7 @@ class Trajectories:
     def of_teacher(
         cls, teacher: Teacher, store: Activations, device: torch.device, batch_images: int
     ) -> Trajectories:
-        def step(state_BTD: Tensor, layer: int) -> Tensor:
-            return teacher.blocks[layer - 1](state_BTD)
-
-        return cls("teacher", step, teacher.depth, store, device, batch_images)
+        return cls("teacher", teacher.block, teacher.depth, store, device, batch_images)
 
     @classmethod
     def of_raptor(

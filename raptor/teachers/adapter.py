@@ -2,36 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from timm.models.vision_transformer import Block, VisionTransformer
+from timm.models.eva import Eva, EvaBlock
+from timm.models.vision_transformer import (
+    Block,
+    DiffParallelScalingBlock,
+    ParallelScalingBlock,
+    ParallelThingsBlock,
+    VisionTransformer,
+)
 from torch import nn
 
 from raptor.errors import RaptorError
 from raptor.tokens import TokenLayout
 
+PARALLEL = (ParallelScalingBlock, ParallelThingsBlock, DiffParallelScalingBlock)
+
+
+def refuse_unless_plain(model: nn.Module, name: str) -> None:
+    """RaptorError unless `model` is a Vision Transformer whose states keep one shape.
+
+    Plain are timm's `VisionTransformer` (ViT, DeiT, DINOv2, MAE, CLIP, SigLIP, ...) and `Eva`
+    (EVA-02, DINOv3, Perception Encoder), whose blocks run attention and MLP one after the other.
+    """
+    if not isinstance(model, VisionTransformer | Eva):
+        reason = "its tokens, or what they attend to, change from block to block"
+    elif isinstance(model.blocks[0], PARALLEL):
+        reason = (
+            f"attention and MLP run side by side in its blocks ({type(model.blocks[0]).__name__})"
+        )
+    elif not model.patch_embed.num_patches:
+        reason = "its number of patches is not fixed"
+    else:
+        return
+    raise RaptorError(
+        f"{name}: timm's {type(model).__name__} is not a plain Vision Transformer, {reason}; choose one "
+        "of the classes VisionTransformer and Eva (DINOv2, DINOv3, DeiT, CLIP, SigLIP, MAE, EVA-02)"
+    )
+
 
 class Teacher(nn.Module):
-    """A timm `VisionTransformer` with L = `depth` blocks.
+    """A plain Vision Transformer of timm with L = `depth` blocks.
 
     State 0 is the embedding (after position embedding, cls and register tokens); state l is the
     output of block l, before the final norm (paper, Definitions). `architecture` holds what
     `raptor.teachers.build.assemble` needs to make the same model again.
     """
 
-    def __init__(self, model: VisionTransformer, architecture: Mapping[str, Any]) -> None:
+    def __init__(self, model: VisionTransformer | Eva, architecture: Mapping[str, Any]) -> None:
         super().__init__()
+        refuse_unless_plain(model, architecture.get("model", "teacher"))
         self.model = model
         self.architecture = dict(architecture)
         self.depth = len(model.blocks)
         self.width: int = model.embed_dim
         self.num_heads: int = model.blocks[0].attn.num_heads
         self.num_classes: int = model.num_classes
+        cls = int(model.cls_token is not None)
         self.layout = TokenLayout(
-            cls=int(model.has_class_token),
-            registers=model.num_reg_tokens,
+            cls=cls,
+            registers=model.num_prefix_tokens - cls,  # DeiT's distillation token is one of them
             patches=model.patch_embed.num_patches,
         )
 
@@ -43,22 +76,41 @@ class Teacher(nn.Module):
     def embed(self, images_BCHW: torch.Tensor) -> torch.Tensor:
         """State 0 (B, T, D) of normalised images."""
         tokens = self.model._pos_embed(self.model.patch_embed(images_BCHW))
-        return self.model.norm_pre(self.model.patch_drop(tokens))
+        if isinstance(self.model, Eva):
+            tokens, _ = tokens  # the rotary embedding, which `block` asks for again
+        else:
+            tokens = self.model.patch_drop(tokens)
+        return self.model.norm_pre(tokens)
+
+    def block(self, state_BTD: torch.Tensor, layer: int) -> torch.Tensor:
+        """The state of `layer` in 1..L from the state before it, both (B, T, D)."""
+        return self.blocks[layer - 1](state_BTD, **self._beside_the_state(layer))
 
     def states(self, images_BCHW: torch.Tensor) -> torch.Tensor:
         """All states a_0..a_L, (B, L + 1, T, D)."""
         states = [self.embed(images_BCHW)]
-        for block in self.blocks:
-            states.append(block(states[-1]))
+        for layer in range(1, self.depth + 1):
+            states.append(self.block(states[-1], layer))
         return torch.stack(states, dim=1)
 
     def continue_from(self, state_BTD: torch.Tensor, layer: int) -> torch.Tensor:
         """State L (B, T, D) from the state of `layer` in 0..L: blocks `layer + 1`..L applied."""
         if not 0 <= layer <= self.depth:
             raise RaptorError(f"layer {layer}: this teacher has the states 0..{self.depth}")
-        for block in self.blocks[layer:]:
-            state_BTD = block(state_BTD)
+        for following in range(layer + 1, self.depth + 1):
+            state_BTD = self.block(state_BTD, following)
         return state_BTD
+
+    def _beside_the_state(self, layer: int) -> dict[str, torch.Tensor]:
+        """What the block of `layer` in 1..L is given beside the state: EVA's rotary embedding."""
+        if not 1 <= layer <= self.depth:
+            raise RaptorError(f"layer {layer}: this teacher has the layers 1..{self.depth}")
+        if getattr(self.model, "rope", None) is None:
+            return {}
+        rope, grid = self.model.rope, self.model.patch_embed.grid_size
+        made_for_this_grid = hasattr(rope, "feat_shape") and not self.model.dynamic_img_size
+        embedding = rope.get_embed() if made_for_this_grid else rope.get_embed(shape=grid)
+        return {"rope": embedding[layer - 1] if self.model.rope_mixed else embedding}
 
     def branches(self, state_BTD: torch.Tensor, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """What the attention and the MLP of `layer` in 1..L add to the state before it.
@@ -67,17 +119,20 @@ class Teacher(nn.Module):
         `(state + attention) + mlp`. RaptorError for blocks of another make, whose branches are
         not one after the other.
         """
-        if not 1 <= layer <= self.depth:
-            raise RaptorError(f"layer {layer}: this teacher has the layers 1..{self.depth}")
-        block = self.blocks[layer - 1]
-        if type(block) is not Block:
+        beside, block = self._beside_the_state(layer), self.blocks[layer - 1]
+        if type(block) is Block:
+            scale_attention, scale_mlp = block.ls1, block.ls2
+        elif type(block) is EvaBlock:
+            scale_attention, scale_mlp = _scaled(block.gamma_1), _scaled(block.gamma_2)
+        else:
             raise RaptorError(
                 f"layer {layer}: a {type(block).__name__} of timm has no attention and MLP branch "
                 "one after the other; leave this teacher out of branches.teachers"
             )
-        attention = block.drop_path1(block.ls1(block.attn(block.norm1(state_BTD))))
-        middle = state_BTD + attention
-        return attention, block.drop_path2(block.ls2(block.mlp(block.norm2(middle))))
+        attention = scale_attention(block.attn(block.norm1(state_BTD), **beside))
+        attention = block.drop_path1(attention)
+        mlp = scale_mlp(block.mlp(block.norm2(state_BTD + attention)))
+        return attention, block.drop_path2(mlp)
 
     def normed(self, state_BTD: torch.Tensor) -> torch.Tensor:
         """The final norm applied to a state (B, T, D)."""
@@ -90,3 +145,8 @@ class Teacher(nn.Module):
     def forward(self, images_BCHW: torch.Tensor) -> torch.Tensor:
         """(B, classes) logits."""
         return self.logits(self.continue_from(self.embed(images_BCHW), 0))
+
+
+def _scaled(gamma_D: torch.Tensor | None) -> Callable[[torch.Tensor], torch.Tensor]:
+    """EVA's LayerScale, which is a bare parameter, as a function."""
+    return nn.Identity() if gamma_D is None else gamma_D.mul
