@@ -39,8 +39,8 @@ def refuse_unless_plain(model: nn.Module, name: str) -> None:
     else:
         return
     raise RaptorError(
-        f"{name}: timm's {type(model).__name__} is not a plain Vision Transformer, {reason}; choose one "
-        "of the classes VisionTransformer and Eva (DINOv2, DINOv3, DeiT, CLIP, SigLIP, MAE, EVA-02)"
+        f"{name}: timm's {type(model).__name__} is not a plain Vision Transformer, {reason}; "
+        "choose one of its classes VisionTransformer and Eva (DINOv2, DINOv3, CLIP, EVA-02, ...)"
     )
 
 
