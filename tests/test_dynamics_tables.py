@@ -235,7 +235,7 @@ def test_each_fit_of_the_modes_is_told_once(save, tmp_path):
         same
         | {"tokens": tokens, "phase": phase, "first": phase, "last": phase, "mode": mode}
         | {"real": value, "modulus": value, "half_life": np.inf if value >= 1 else 1.0}
-        | {"spectral_radius": 1.5, "residual_persistence": 0.2 * phase}
+        | {"spectral_radius": 1.5, "nearest_to_one": 0.5, "residual_persistence": 0.2 * phase}
         for tokens in ("cls", "patches")
         for phase in (1, 2)
         for mode, value in ((1, 1.5), (2, 0.5))

@@ -55,13 +55,18 @@ def batches(
     def submit() -> Future[Iterator[Batch]]:
         return pool.submit(task, list(itertools.islice(order, together)))
 
-    with ThreadPoolExecutor(READERS, thread_name_prefix="batch-reader") as pool:
+    pool = ThreadPoolExecutor(READERS, thread_name_prefix="batch-reader")
+    try:
         ahead = deque(submit() for _ in range(READERS))
         while True:
             ready = ahead.popleft().result()
             ahead.append(submit())
             yield from ready  # keeps no batch, so that the memory of a used one serves another
             del ready
+    finally:
+        # Without waiting: the garbage collector may come here in any thread, one that is starting
+        # included, and a thread that joins another one there can wait for ever.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _lend(free: deque[np.ndarray], shape: tuple[int, ...]) -> torch.Tensor:

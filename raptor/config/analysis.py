@@ -73,11 +73,12 @@ class SwapsConfig(Section):
 class BranchesConfig(Section):
     """Similarity and phases of what the attention and the MLP branch add, beside the states'.
 
-    On the images and by the measure of `similarity` and `partition`.
+    On the images and by the measure of `similarity` and `partition`. The exact optimum follows
+    from a matrix alone, so that two of them differ where the matrices do, not where a search did.
     """
 
     teachers: Some[Name]
-    partition: Literal["maxcut", "maxcut_exact"] = "maxcut"
+    partition: Literal["maxcut", "maxcut_exact"] = "maxcut_exact"
     k: Some[Annotated[int, Field(ge=2)]] = [3]
 
 

@@ -85,6 +85,11 @@ class LinearDynamics:
     def spectral_radius(self) -> float:
         return float(np.abs(self.eigenvalues).max(initial=0.0))
 
+    @property
+    def nearest_to_one(self) -> float:
+        """Distance from +1 of the eigenvalue nearest to it, of all of them; at +1 nothing fades."""
+        return float(np.abs(self.eigenvalues - 1).min(initial=np.inf))
+
     def half_lives(self) -> np.ndarray:
         """Layers after which each mode has halved, ln(1/2) / ln|λ|; infinite where |λ| ≥ 1."""
         modulus = np.abs(self.eigenvalues)

@@ -42,6 +42,7 @@ COLUMNS = {
     "perturbation": "teacher model image source_layer layer relative_size tokens deviation",
     "dmd": (
         "teacher model tokens phase first last mode real imag modulus half_life spectral_radius "
+        "nearest_to_one "
         "residual residual_persistence rank n_train n_test"
     ),
 }
@@ -166,6 +167,7 @@ def _dmd_rows(fitted: PhaseMoments, test: PhaseMoments, config: DmdConfig) -> pd
                 first=segment[0],
                 last=segment[1],
                 spectral_radius=found.spectral_radius,
+                nearest_to_one=found.nearest_to_one,
                 residual=residual,
                 residual_persistence=persistence,
                 rank=found.rank,

@@ -125,11 +125,10 @@ def labels_of(table: pd.DataFrame, teacher: str) -> np.ndarray:
 
 
 def late_and_early(values_L: np.ndarray) -> tuple[float, float]:
-    """Mean over the last third of the layers 1..L, and over the others; NaN where none is."""
-    first = len(values_L) - max(1, int(len(values_L) * LATE))
-    if first < 1:
-        return np.nan, np.nan
-    return float(values_L[first:].mean()), float(values_L[:first].mean())
+    """Mean over the last third of the layers 1..L, and over the third before it; NaN if none."""
+    third = max(1, round(len(values_L) * LATE))
+    halves = values_L[-third:], values_L[-2 * third : -third]
+    return tuple(float(half.mean()) if len(half) else float("nan") for half in halves)
 
 
 def largest_gap(

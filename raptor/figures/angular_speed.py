@@ -97,17 +97,17 @@ def _of(table: pd.DataFrame, teacher: str) -> dict[str, Any]:
         },
         "across": float(speeds["all"][across].mean()) if cut else None,
         "inside": inside,
-        "spread": _spread(within),
+        "spread": _spread(within, inside),
     }
 
 
-def _spread(within: list[np.ndarray]) -> float | None:
-    """Pooled sd of the speed inside phases over its mean there; None without such layers."""
-    if not within:
+def _spread(within: list[np.ndarray], inside: float | None) -> float | None:
+    """Pooled sd of the speed inside phases over its mean there; None without several layers."""
+    if not within or inside is None:
         return None
     squares = sum(((some - some.mean()) ** 2).sum() for some in within)
     freedom = sum(len(some) - 1 for some in within)
-    return float(np.sqrt(squares / freedom) / np.concatenate(within).mean())
+    return float(np.sqrt(squares / freedom) / inside)
 
 
 def _claims(one: Mapping[str, Any]) -> dict[str, bool | None]:

@@ -165,11 +165,9 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
 
 def _of(table: pd.DataFrame, teacher: str) -> dict[str, Any]:
     fits = rows_of(table, "fit", teacher=teacher)
-    modes = rows_of(table, "mode", teacher=teacher, model="teacher")
     own, raptor = fits[fits["model"] == "teacher"], fits[fits["model"] == "raptor"]
-    away = np.hypot(1 - modes["real"], modes["imag"])
-    nearest = modes.assign(away=away).pivot_table(
-        index="phase", columns="tokens", values="away", aggfunc="min"
+    nearest = own.pivot_table(
+        index="phase", columns="tokens", values="nearest_to_one", aggfunc="first"
     )
     return {
         "name": label(teacher),

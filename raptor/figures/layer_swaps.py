@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from raptor.figures.panels import grid_lines
 from raptor.figures.vocabulary import KINDS, METHODS, label, ordered, spans, term
 from raptor.tables.summary import Summary, summarise
+from raptor.tables.swap_gap import cross_products, gap
 
 MOST_COLUMNS = 3
 HARMLESS = 0.1  # share of the accuracy above chance whose loss the caption calls harmful
@@ -120,7 +121,7 @@ def _legend(figure: Figure, kinds: list[str]) -> None:
 
 
 def numbers(table: pd.DataFrame) -> dict[str, Any]:
-    """Mean accuracy after swaps by kind and size, and the gap at equal distance in depth."""
+    """Mean accuracy after swaps by kind and size, and the gap, like with like."""
     results = []
     for (teacher, size), here in table.groupby(["teacher", "size"], sort=True):
         intra, inter = (_accuracy(here, size, kind) for kind in KINDS)
@@ -164,21 +165,8 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
         "n_compared": len(compared),
         "harmful_inside": [one for one in results if one["harmful_inside"]],
         "matched": [
-            {"teacher": label(teacher), **matched}
+            {"teacher": label(teacher), "gap": float(matched)}
             for teacher, here in table.groupby("teacher", sort=True)
-            if (matched := _matched_gap(here[here["size"] == 1])) is not None
+            if not np.isnan(matched := gap(*(part.sum(axis=0) for part in cross_products(here))))
         ],
     }
-
-
-def _matched_gap(single: pd.DataFrame) -> dict[str, Any] | None:
-    """Intra minus inter accuracy of single swaps over the distances that both kinds have.
-
-    Swaps across phases also reach further in depth; at each distance in layers the means of the
-    two kinds are compared, and the gaps averaged over distances. None if they share no distance.
-    """
-    means = single.pivot_table(index="distance", columns="kind", values="accuracy")
-    if not set(KINDS) <= set(means):
-        return None
-    gaps = (means["intra"] - means["inter"]).dropna()
-    return {"gap": gaps.mean(), "distances": len(gaps)} if len(gaps) else None

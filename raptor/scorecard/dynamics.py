@@ -120,14 +120,15 @@ def registers_move_slowly(evidence: Evidence) -> Finding:
 
 
 def updates_become_coherent(evidence: Evidence) -> Finding:
-    """Claim 13: updates of patches point more alike in the last third of the layers than before.
+    """Claim 13: updates of patches point more alike in the last third of layers than in the middle.
 
     Paired by image, t interval.
     """
     late, early = _late_and_early(evidence.profile("patches", "coherence"))
     return Finding(
-        "coherence of patch updates in the last third of the layers minus before, paired by image",
-        (Part("late minus early", mean(late - early, IMAGES, "images")),),
+        "coherence of patch updates in the last third of the layers minus the third before it, "
+        "paired by image",
+        (Part("late minus middle", mean(late - early, IMAGES, "images")),),
         len(late),
         "images",
     )
@@ -136,17 +137,17 @@ def updates_become_coherent(evidence: Evidence) -> Finding:
 def update_rank_falls(evidence: Evidence) -> Finding:
     """Claim 14: the effective rank of the update falls late.
 
-    Of patch updates in one image (no more than there are patches): the first two thirds of the
+    Of patch updates in one image (no more than there are patches): the middle third of the
     layers minus the last third, paired by image, t interval.
     """
     late, early = _late_and_early(evidence.profile("patches", "effective_rank"))
     return Finding(
-        "effective rank of patch updates, first two thirds of the layers minus the last third, "
-        "paired by image",
-        (Part("early minus late", mean(early - late, IMAGES, "images")),),
+        "effective rank of patch updates, the middle third of the layers minus the last, paired by "
+        "image",
+        (Part("middle minus late", mean(early - late, IMAGES, "images")),),
         len(late),
         "images",
-        f"late rank {late.mean():.3g}, the patches of an image being the most it can be",
+        f"late rank {late.mean():.3g}",
     )
 
 
@@ -191,8 +192,9 @@ def modes_are_stable(evidence: Evidence) -> Finding:
     table = evidence.of_teacher("dmd")
     table = table[(table["model"] == "teacher") & table["tokens"].isin(TOKENS)]
     radius = table.groupby(["phase", "tokens"])["spectral_radius"].first()
-    table = table.assign(away=np.hypot(1 - table["real"], table["imag"]))
-    nearest = table.pivot_table(index="phase", columns="tokens", values="away", aggfunc="min")
+    nearest = table.pivot_table(
+        index="phase", columns="tokens", values="nearest_to_one", aggfunc="first"
+    )
     if "cls" not in nearest or nearest.shape[1] < 2:
         raise NotTested("the dynamic modes are not those of cls and of another token type")
     inside = mean(radius, FITS, "fits")
@@ -217,9 +219,12 @@ def _present(evidence: Evidence, tokens: tuple[str, ...]) -> list[str]:
 
 
 def _late_and_early(values_NL: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (N,) over the last third of the layers 1..L, and over those before."""
-    first = values_NL.shape[1] - max(1, int(values_NL.shape[1] * LATE))
-    return values_NL[:, first:].mean(axis=1), values_NL[:, :first].mean(axis=1)
+    """Mean (N,) over the last third of the layers 1..L, and over the third before it.
+
+    What rises or falls only in the first layers is not late.
+    """
+    third = max(1, round(values_NL.shape[1] * LATE))
+    return values_NL[:, -third:].mean(axis=1), values_NL[:, -2 * third : -third].mean(axis=1)
 
 
 # --- S-curves -----------------------------------------------------------------------------------

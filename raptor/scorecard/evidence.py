@@ -16,6 +16,7 @@ from raptor.scorecard.tidy import TABLES, read_tidy
 from raptor.scorecard.verdicts import NotTested
 
 METHOD = "maxcut"  # the phases that the claims are about
+EXACT = "maxcut_exact"  # of the same cut the optimum, which bisection can miss
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,16 @@ class Evidence:
             raise NotTested(f"there is no similarity matrix of the teacher {teacher}")
         return self.distances[teacher]
 
-    def labels(self, teacher: str) -> tuple[int, ...]:
+    def methods(self, *teachers: str) -> list[str]:
+        """Max-Cut as published, and the exact optimum where all these teachers are cut by it."""
+        cut = [self.of_teacher("partitions", teacher) for teacher in teachers]
+        exact = all(((table["method"] == EXACT) & (table["k"] == self.k)).any() for table in cut)
+        return [METHOD, EXACT] if exact else [METHOD]
+
+    def labels(self, teacher: str, method: str = METHOD) -> tuple[int, ...]:
         """The phase of each layer, 1..k, by Max-Cut."""
         table = self.of_teacher("partitions", teacher)
-        table = table[(table["method"] == METHOD) & (table["k"] == self.k)]
+        table = table[(table["method"] == method) & (table["k"] == self.k)]
         if table.empty:
             raise NotTested(f"the teacher {teacher} is not cut into {self.k} phases by Max-Cut")
         labels = tuple(json.loads(table.sort_values("seed")["labels"].iloc[0]))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from raptor.partition import partition
-from raptor.scorecard.evidence import METHOD, Evidence
+from raptor.scorecard.evidence import EXACT, Evidence
 from raptor.scorecard.intervals import (
     contiguous_partitions,
     contrast,
@@ -19,38 +20,37 @@ from raptor.scorecard.intervals import (
     resample_counts,
 )
 from raptor.scorecard.thresholds import HARMLESS, IMAGES, STEADY, SWAPS
-from raptor.scorecard.verdicts import Estimate, Finding, NotTested, Part
+from raptor.scorecard.verdicts import Estimate, Finding, NotTested, Part, joined
+from raptor.tables.swap_gap import cross_products, gap
 
 
 def blocks(evidence: Evidence) -> Finding:
     """Claim 1: two layers of one phase are more alike than two of different phases.
 
     Similarity falls with the distance in depth whether there are blocks or not, so layers are
-    compared at equal distance. Two parts: (a) an exact permutation test, the contrast of the
-    Max-Cut phases among those of all contiguous partitions into k segments; (b) its size, with a
-    bootstrap over images. Max-Cut chose the phases on the same images: what it gains by that is
-    estimated by cutting every resample anew, and taken off in both (Efron's optimism).
+    compared at equal distance. Bisection can miss the best cut, and phases must not follow from
+    the search: each interval also holds that of the exact optimum. Two parts: (a) an exact
+    permutation test, the contrast of the Max-Cut phases among those of all contiguous partitions
+    into k segments; (b) its size, with a bootstrap over images. Max-Cut chose the phases on the
+    same images: what it gains by that is estimated by cutting every resample anew, and taken off
+    in both (Efron's optimism).
     """
     teacher = evidence.teacher
-    labels, (distance_LL, _) = evidence.labels(teacher), evidence.distance(teacher)
-    others = [
-        float(contrast(-distance_LL, other, matched=True))
-        for other in contiguous_partitions(len(labels), evidence.k, evidence.min_size)
-        if other != labels
-    ]
-    size = _matched_contrast(evidence, teacher)
+    methods = evidence.methods(teacher)
+    above, size = (
+        functools.reduce(joined, found)
+        for found in zip(*(_blocks(evidence, teacher, method) for method in methods), strict=True)
+    )
+    others = contiguous_partitions(len(evidence.labels(teacher)), evidence.k, evidence.min_size)
     n, note = _images(evidence)
     return Finding(
-        f"exact permutation test over the {len(others) + 1} contiguous partitions into "
+        f"exact permutation test over the {len(others)} contiguous partitions into "
         f"{evidence.k} segments, and bootstrap over images, of the similarity within minus across "
-        "phases at equal distance in depth",
-        (
-            Part("contrast above that of other partitions", placement(size[0], others)),
-            Part("contrast", percentiles(*size)),
-        ),
+        f"phases at equal distance in depth{_by(methods)}",
+        (Part("contrast above that of other partitions", above), Part("contrast", size)),
         n,
         "images",
-        note,
+        f"{note}{_told(evidence, methods, teacher)}",
     )
 
 
@@ -64,19 +64,28 @@ def training_makes_phases(evidence: Evidence) -> Finding:
     if evidence.untrained is None:
         raise NotTested("there is no untrained teacher")
     names = (evidence.teacher, evidence.untrained)
-    plain = [_contrast(evidence, name) for name in names]
-    matched = [_matched_contrast(evidence, name) for name in names]
+    methods = evidence.methods(*names)
+    plain, matched = (
+        functools.reduce(
+            joined,
+            [
+                _difference(*(measure(evidence, name, method) for name in names))
+                for method in methods
+            ],
+        )
+        for measure in (_contrast, _matched_contrast)
+    )
     n, note = _images(evidence)
     return Finding(
-        f"bootstrap over images of the block contrast (Max-Cut, k = {evidence.k}) of the trained "
-        "minus that of the untrained teacher",
+        f"bootstrap over images of the block contrast (k = {evidence.k}) of the trained "
+        f"minus that of the untrained teacher{_by(methods)}",
         (
-            Part("difference", _difference(*plain)),
-            Part("difference at equal distance in depth", _difference(*matched)),
+            Part("difference", plain),
+            Part("difference at equal distance in depth", matched),
         ),
         n,
         "images",
-        note,
+        f"{note}{_told(evidence, methods, *names)}",
     )
 
 
@@ -119,8 +128,8 @@ def speed_jumps(evidence: Evidence) -> Finding:
 def swaps_inside_are_harmless(evidence: Evidence) -> Finding:
     """Claim 16: swaps inside a phase are harmless, swaps across phases destructive.
 
-    (a) Drop in accuracy across minus inside, compared between swaps of the same number of layers
-    over the same mean distance; (b) for each number of layers, the drop inside against HARMLESS
+    (a) Drop in accuracy across minus inside, of the same replaced layers and with the distance in
+    depth allowed for; (b) for each number of layers, the drop inside against HARMLESS
     of the accuracy above chance. Bootstrap over sets of layers replaced, since swaps of the same
     layers are no independent trials; the test images are the same in all.
     """
@@ -128,7 +137,13 @@ def swaps_inside_are_harmless(evidence: Evidence) -> Finding:
     table = table[table["kind"].isin(("intra", "inter"))]
     first = table.iloc[0]
     harmless = HARMLESS * (first["accuracy_teacher"] - first["chance"])
-    parts = [Part("across minus inside at equal distance", _gap(table), unit="points")]
+    parts = [
+        Part(
+            "across minus inside, same layers replaced, distance allowed for,",
+            _gap(table),
+            unit="points",
+        )
+    ]
     inside = table[table["kind"] == "intra"]
     for size, some in inside.groupby("size", sort=True):
         drop = _mean_drop(some, int(size))
@@ -145,29 +160,66 @@ def swaps_inside_are_harmless(evidence: Evidence) -> Finding:
 # --- block contrast -----------------------------------------------------------------------------
 
 
-def _contrast(evidence: Evidence, teacher: str) -> tuple[float, np.ndarray]:
+def _blocks(evidence: Evidence, teacher: str, method: str) -> tuple[Estimate, Estimate]:
+    """The contrast at equal distance among those of all partitions, and its size."""
+    labels, (distance_LL, _) = evidence.labels(teacher, method), evidence.distance(teacher)
+    others = [
+        float(contrast(-distance_LL, other, matched=True))
+        for other in contiguous_partitions(len(labels), evidence.k, evidence.min_size)
+        if other != labels
+    ]
+    size = _matched_contrast(evidence, teacher, method)
+    return placement(size[0], others), percentiles(*size)
+
+
+def _by(methods: Sequence[str]) -> str:
+    both = ", phases by Max-Cut as published; each interval also holds that of the exact optimum"
+    return both if EXACT in methods else ", phases by Max-Cut"
+
+
+def _told(evidence: Evidence, methods: Sequence[str], *teachers: str) -> str:
+    """The size at equal distance by each method, where their phases differ."""
+    if all(
+        evidence.labels(name, method) == evidence.labels(name)
+        for name in teachers
+        for method in methods
+    ):
+        return ""
+    sizes = [
+        " and ".join(f"{_matched_contrast(evidence, name, method)[0]:.3f}" for name in teachers)
+        for method in methods
+    ]
+    return (
+        f"; the two ways to cut differ: contrast at equal distance {sizes[0]} as published, "
+        f"{sizes[1]} by the optimum"
+    )
+
+
+def _contrast(evidence: Evidence, teacher: str, method: str) -> tuple[float, np.ndarray]:
     """Block contrast under the teacher's own phases, and of each resample."""
-    labels, (distance_LL, resamples_RLL) = evidence.labels(teacher), evidence.distance(teacher)
+    labels = evidence.labels(teacher, method)
+    distance_LL, resamples_RLL = evidence.distance(teacher)
     value = float(contrast(-distance_LL, labels, matched=False))
     return value, contrast(-resamples_RLL, labels, matched=False)
 
 
-def _matched_contrast(evidence: Evidence, teacher: str) -> tuple[float, np.ndarray]:
+def _matched_contrast(evidence: Evidence, teacher: str, method: str) -> tuple[float, np.ndarray]:
     """The contrast at equal distance in depth, less its optimism, and of each resample."""
-    labels, (distance_LL, resamples_RLL) = evidence.labels(teacher), evidence.distance(teacher)
-    optimism = np.mean(_gained_by_cutting(evidence, distance_LL, resamples_RLL))
+    labels = evidence.labels(teacher, method)
+    distance_LL, resamples_RLL = evidence.distance(teacher)
+    optimism = np.mean(_gained_by_cutting(evidence, method, distance_LL, resamples_RLL))
     value = float(contrast(-distance_LL, labels, matched=True))
     draws = contrast(-resamples_RLL, labels, matched=True)
     return value - optimism, draws - optimism
 
 
 def _gained_by_cutting(
-    evidence: Evidence, distance_LL: np.ndarray, resamples_RLL: np.ndarray
+    evidence: Evidence, method: str, distance_LL: np.ndarray, resamples_RLL: np.ndarray
 ) -> list[float]:
     """By how much the phases found on a resample do better there than on the images themselves."""
     gains = []
     for one_LL in resamples_RLL:
-        found = partition(one_LL, evidence.k, method=METHOD, min_size=evidence.min_size).labels
+        found = partition(one_LL, evidence.k, method=method, min_size=evidence.min_size).labels
         gains.append(float(contrast(distance_LL - one_LL, found, matched=True)))
     return [gain for gain in gains if not np.isnan(gain)] or [np.nan]
 
@@ -209,33 +261,13 @@ def _spread_inside(speeds_RL: np.ndarray, phase_L: np.ndarray) -> np.ndarray:
 
 
 def _gap(table: pd.DataFrame) -> Estimate:
-    """Drop across minus inside over the strata of size and distance that have both kinds.
-
-    Strata are weighted n₁n₂ / (n₁ + n₂), as in `contrast_weights`.
-    """
-    strata = table.groupby(["size", table["distance"].round()])
-    shared = strata["kind"].transform("nunique") == 2
-    if not shared.any():
-        raise NotTested("no swap inside a phase reaches as far as a swap across")
-    table = table[shared]
-    sets = _sets(table)
-    stratum = table.groupby(["size", table["distance"].round()]).ngroup().to_numpy()
-    across, drop = (table["kind"] == "inter").to_numpy(), table["drop"].to_numpy()
-
-    def gap(weight_RN: np.ndarray) -> np.ndarray:
-        total, sums = 0.0, 0.0
-        for one in range(stratum.max() + 1):
-            n, means = [], []
-            for kind in (across, ~across):
-                here_RN = weight_RN * (kind & (stratum == one))
-                n.append(here_RN.sum(axis=1))
-                means.append(here_RN @ drop / np.maximum(n[-1], 1))
-            share = n[0] * n[1] / np.maximum(n[0] + n[1], 1)
-            sums, total = sums + share * (means[0] - means[1]), total + share
-        return np.divide(sums, total, out=np.full_like(sums, np.nan), where=total > 0)
-
-    counts_RN = resample_counts(sets.max() + 1, "swaps", "gap")[:, sets]
-    return percentiles(float(gap(np.ones((1, len(table))))[0]), gap(counts_RN))
+    """Drop across minus inside, like with like (`raptor.tables.swap_gap`), over sets resampled."""
+    squares, products = cross_products(table)
+    if np.isnan(gap(squares.sum(axis=0), products.sum(axis=0))):
+        raise NotTested("no layers are replaced both from inside their phase and from across")
+    counts_RS = resample_counts(len(squares), "swaps", "gap").astype(float)
+    draws = gap(np.einsum("rs,sij->rij", counts_RS, squares), counts_RS @ products)
+    return percentiles(float(gap(squares.sum(axis=0), products.sum(axis=0))), draws)
 
 
 def _mean_drop(table: pd.DataFrame, size: int) -> Estimate:

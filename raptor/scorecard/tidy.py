@@ -32,7 +32,7 @@ TABLES = {
         "perturbations",
         "teacher model image source_layer layer relative_size tokens deviation",
     ),
-    "dmd": ("dynamic modes", "teacher model tokens phase real imag spectral_radius"),
+    "dmd": ("dynamic modes", "teacher model tokens phase spectral_radius nearest_to_one"),
 }
 # What a step of the ablation adds -> its number; the fine-tuned probe is no other training.
 STEPS = {

@@ -55,7 +55,10 @@ class Part:
         """Larger for a part that supports its claim less."""
         value, low, high = self.margin
         half = (high - low) / 2
-        distance = 0.0 if math.isinf(half) else value / half if half else math.copysign(1e9, value)
+        if half == 0:  # exact: sure, and the nearer to its threshold the weaker
+            distance = 1e9 * value / (abs(self.threshold) or 1.0)
+        else:
+            distance = 0.0 if math.isinf(half) else value / half
         return SEVERITY.index(self.verdict), -distance
 
     def __str__(self) -> str:
@@ -71,6 +74,11 @@ class Part:
             return "−∞" if number < 0 else "∞"
         text = f"{100 * number:.1f}" if self.unit else f"{number:.3g}"
         return text.replace("-", "−")
+
+
+def joined(one: Estimate, other: Estimate) -> Estimate:
+    """The value of the first with an interval that holds both: sure only where both are."""
+    return Estimate(one.value, min(one.low, other.low), max(one.high, other.high))
 
 
 class Finding(NamedTuple):

@@ -95,12 +95,21 @@ def dmd_spectrum(*, dmd: Sequence[Path], untrained: Sequence[str], output: Path)
     """Linear maps of the states of each phase, one layer on (paper Fig. 9).
 
     Parts: `mode` (an eigenvalue `real, imag, modulus` with its `half_life` in layers, by `tokens`
-    and phase `first..last`), `fit` (`spectral_radius`, the `residual` on test and the same over
-    that of persistence, `residual_persistence`, `rank`; fitted on `n_train` images, `n` of test).
+    and phase `first..last`), `fit` (`spectral_radius`, `nearest_to_one`, the `residual` on
+    test and the same over that of persistence, `residual_persistence`, `rank`; fitted on `n_train`
+    images, `n` of test).
     """
     phase = [*MODEL, "tokens", "phase", "first", "last"]
     mode = ["mode", "real", "imag", "modulus", "half_life"]
-    fit = ["spectral_radius", "residual", "residual_persistence", "rank", "n_train", "n_test"]
+    fit = [
+        "spectral_radius",
+        "nearest_to_one",
+        "residual",
+        "residual_persistence",
+        "rank",
+        "n_train",
+        "n_test",
+    ]
     table = read_tables(dmd, " ".join([*phase, *mode, *fit]))
     fits = table[[*phase, *fit]].drop_duplicates(phase).rename(columns={"n_test": "n"})
     _write({"mode": table[[*phase, *mode]], "fit": fits}, untrained, output)

@@ -87,7 +87,8 @@ class Training(ABC):
 
     def _train_states(self, first: int) -> Iterator[torch.Tensor]:
         batches = self.store.batches("train", self.settings.batch_size, self.seed, first)
-        return (batch.states.to(self.device) for batch in batches)
+        device = self.device  # not `self`, which would keep itself and the batches alive
+        return (batch.states.to(device) for batch in batches)
 
     def _val_states(self) -> Iterator[torch.Tensor]:
         for _, states_BSTD, _ in self.store.blocks("val", _VALIDATION_BATCH):

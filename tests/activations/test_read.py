@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from raptor.activations import order
 from raptor.activations.batches import READERS, TASK_BATCHES
 from raptor.activations.manifest import Manifest, store_folder
 from raptor.activations.read import Activations
+from raptor.activations.shards import Shards
 from raptor.errors import RaptorError
 
 from .conftest import LAYOUT, SIZES, STATES, WIDTH, Linear, states_of, store
@@ -201,8 +203,33 @@ def test_closing_the_iterator_stops_its_threads(manifest):
     iterator = Activations(manifest).batches("train", 4, seed=0)
     next(iterator)
     assert before < threading.active_count() <= before + READERS
-    iterator.close()
+    iterator.close()  # without waiting for them
+    end = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < end:
+        time.sleep(0.01)
     assert threading.active_count() == before
+
+
+def test_closing_the_iterator_waits_for_no_thread(manifest, monkeypatch):
+    """The garbage collector may close it in a thread for which the reader would wait in turn."""
+    iterator = Activations(manifest).batches("train", 4, seed=0)
+    reading, go_on, gather = threading.Event(), threading.Event(), Shards.gather
+
+    def slowly(*arguments):
+        reading.set()
+        assert go_on.wait(30)
+        gather(*arguments)
+
+    next(iterator)
+    monkeypatch.setattr(Shards, "gather", slowly)
+    while not reading.wait(0.01):
+        next(iterator)
+    closed = threading.Thread(target=iterator.close)
+    closed.start()
+    closed.join(10)
+    waited = closed.is_alive()
+    go_on.set()
+    assert not waited
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated"])

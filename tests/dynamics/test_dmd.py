@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import ortho_group
 
-from raptor.dynamics.dmd import PhaseMoments, TransitionMoments, fit_dynamics
+from raptor.dynamics.dmd import LinearDynamics, PhaseMoments, TransitionMoments, fit_dynamics
 from raptor.tokens import TokenLayout
 
 LAYOUT = TokenLayout(cls=1, registers=0, patches=2)
@@ -153,3 +153,9 @@ def test_counted_pairs_are_images_times_tokens_times_transitions():
     counted = {key: one.target for key, one in moments.moments.items()}  # unit vectors
     assert counted["cls", (1, 2)] == pytest.approx(40 * 2)
     assert counted["patches", (3, 5)] == pytest.approx(40 * 2 * 3)
+
+
+def test_the_eigenvalue_nearest_to_one_is_sought_among_all():
+    """Also where others are larger."""
+    found = LinearDynamics(np.eye(3), np.array([1.5, -1.2, 0.95 + 0.0j]))
+    assert found.nearest_to_one == pytest.approx(0.05)

@@ -252,7 +252,13 @@ class Study:
                 half_life = np.log(0.5) / np.log(size) if size < 1 else np.inf
                 row = {"mode": mode, "real": size * np.cos(angle), "imag": size * np.sin(angle)}
                 rows.append(names | row | {"modulus": size, "half_life": half_life})
-        fit = {"spectral_radius": 2.5, "residual": 0.02, "residual_persistence": 0.4, "rank": 4}
+        fit = {
+            "spectral_radius": 2.5,
+            "nearest_to_one": 0.1,
+            "residual": 0.02,
+            "residual_persistence": 0.4,
+            "rank": 4,
+        }
         return pd.DataFrame(rows).assign(**fit, n_train=60, n_test=images)
 
     def tabulate_dynamics(self, phases: bool = True) -> None:

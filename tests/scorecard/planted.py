@@ -282,9 +282,8 @@ def modes_are_stable(kind):
         for tokens in TOKENS[1:]:
             near = {TRUE: 0.99, FALSE: 0.7, NOISY: 0.9}[kind] if tokens == "cls" else 0.9
             near += rng.normal(0, 0.002 if kind != NOISY else 0.02)
-            for real, imag in ((near, 0.0), (0.1, 0.3)):
-                rows.append(("vit", "teacher", tokens, phase, real, imag, abs(near)))
-    columns = ["teacher", "model", "tokens", "phase", "real", "imag", "spectral_radius"]
+            rows.append(("vit", "teacher", tokens, phase, abs(near), abs(1 - near)))
+    columns = ["teacher", "model", "tokens", "phase", "spectral_radius", "nearest_to_one"]
     return evidence(dmd=pd.DataFrame(rows, columns=columns))
 
 

@@ -101,11 +101,10 @@ def test_a_partition_drawn_twice_is_one_partition():
     not_tested("maxcut_beats_random", replace(given, tables=tables), "9 distinct")
 
 
-def test_all_partitions_are_enough_where_there_are_fewer_than_ten():
+def test_fewer_than_ten_partitions_do_not_test_it_even_if_there_are_no_more():
     """Twelve layers fall into two segments of two layers or more in nine ways."""
-    given = planted.maxcut_beats_random(TRUE, draws=9, k=2)
-    assert verdict("maxcut_beats_random", replace(given, min_size=2)) == "supported"
-    not_tested("maxcut_beats_random", given, "9 distinct random partitions, at least 10")
+    given = replace(planted.maxcut_beats_random(TRUE, draws=9, k=2), min_size=2)
+    not_tested("maxcut_beats_random", given, "9 distinct random partitions of 9, at least 10")
 
 
 def test_one_k_that_cannot_be_judged_is_left_out_and_named():
@@ -118,9 +117,11 @@ def test_one_k_that_cannot_be_judged_is_left_out_and_named():
 
 
 def test_few_rates_of_stochastic_depth_cannot_be_significant():
-    for rates, expected in (((0, 0.1, 0.2, 0.3), "inconclusive"), ((0, 1, 2, 3, 4), "supported")):
-        given = planted.stochastic_depth_helps(TRUE, rates=tuple(0.1 * rate for rate in rates))
-        assert verdict("stochastic_depth_helps", given) == expected
+    rates = (0.0, 0.1, 0.2, 0.3, 0.4)
+    given = planted.stochastic_depth_helps(TRUE, rates=rates)
+    assert verdict("stochastic_depth_helps", given) == "supported"
+    few = planted.stochastic_depth_helps(TRUE, rates=rates[:4])
+    not_tested("stochastic_depth_helps", few, "at least 5")
 
 
 def test_a_teacher_that_does_not_overfit_does_not_test_overfitting():
@@ -313,3 +314,15 @@ def test_a_table_without_its_columns_is_named(tmp_path):
     (tmp_path / "swaps.csv").write_text("teacher,size\nvit,1\n")
     with pytest.raises(RaptorError, match=r"swaps\.csv: has no column kind"):
         scorecard(**arguments, output=tmp_path / "a.csv")
+
+
+def test_blocks_that_depend_on_how_the_cut_is_searched_for_decide_nothing():
+    """Planted phases by the exact optimum, others by bisection: the intervals are joined."""
+    given = planted.blocks(TRUE)
+    table = given.tables["partitions"]
+    other = str([1, *[2] * (planted.DEPTH - 2), 3])
+    assert verdict("blocks", given) == "supported"
+    both = pd.concat([table.assign(labels=other), table.assign(method="maxcut_exact")])
+    row = judge(BY_NAME["blocks"].test(replace(given, tables={**given.tables, "partitions": both})))
+    assert row.verdict == "inconclusive"
+    assert "the two ways to cut differ" in row.reason
