@@ -8,9 +8,8 @@ import pandas as pd
 
 from raptor.captions import ABSENT, number, percent
 from raptor.figures.vocabulary import METHODS, label, term
-from raptor.scorecard.thresholds import PARAMETERS
 
-NEAR = 0.1  # relative difference of times that the caption still calls equal
+NEAR = 0.1  # relative difference that the caption still calls equal
 
 
 def rows(table: pd.DataFrame) -> pd.DataFrame:
@@ -65,10 +64,7 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
         "seeds": int(first["n_trained"]),
         "near": NEAR,
         "equal_steps": all(one["applications"] == teacher["block_applications"] for one in raptors),
-        "like": PARAMETERS,
-        "as_expected": all(
-            abs(one["share"] / one["expected"] - 1) <= PARAMETERS for one in raptors
-        ),
+        "as_expected": all(abs(one["share"] / one["expected"] - 1) <= NEAR for one in raptors),
         "slower": [one for one in raptors if one["latency"] > 1 + NEAR],
         "faster": [one for one in raptors if one["latency"] < 1 - NEAR],
         "less_memory": all(one["memory"] < 1 for one in raptors),

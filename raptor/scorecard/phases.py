@@ -262,6 +262,7 @@ def _spread_inside(speeds_RL: np.ndarray, phase_L: np.ndarray) -> np.ndarray:
 
 def _gap(table: pd.DataFrame) -> Estimate:
     """Drop across minus inside, like with like (`raptor.tables.swap_gap`), over sets resampled."""
+    _sets(table)  # enough of them
     squares, products = cross_products(table)
     if np.isnan(gap(squares.sum(axis=0), products.sum(axis=0))):
         raise NotTested("no layers are replaced both from inside their phase and from across")

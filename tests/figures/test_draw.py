@@ -692,8 +692,8 @@ def costs(share: float, latency: float) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("share", "latency", "expected"),
     [
-        (0.33, 10.5, "parameters in proportion to k / L (within 35"),
-        (0.34, 10.5, "**the parameters are not in proportion to k / L**"),
+        (0.26, 10.5, "parameters in proportion to k / L (within 10"),
+        (0.33, 10.5, "**the parameters are not in proportion to k / L**"),
         (0.25, 10.5, "recurrence saves no time"),
         (0.25, 12.0, "**Slower than the teacher** by more than 10\u00a0%: k = 2"),
         (0.25, 8.0, "Faster than the teacher by more than 10\u00a0%: k = 2"),
