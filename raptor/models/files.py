@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from raptor.errors import RaptorError
 from raptor.models.block import BlockSpec, RecurrentBlock
 from raptor.models.raptor import Raptor
 from raptor.weights import load_weights, read_description, save_weights
@@ -32,9 +33,11 @@ def save_raptor(raptor: Raptor, path: str | Path, **facts: Any) -> None:
 def load_raptor(path: str | Path, device: torch.device | str = "cpu") -> Raptor:
     """The Raptor in `path`, in evaluation mode and frozen.
 
-    A file that is missing, damaged, or does not fit the other is a RaptorError.
+    A file that is missing, damaged, does not fit the other, or is no Raptor's is a RaptorError.
     """
     description = read_description(Path(path), _STAGE)
+    if not description.keys() >= {"block", "labels"}:
+        raise RaptorError(f"{path}: is not a Raptor; give the .safetensors of one")
     spec = BlockSpec(**description["block"])
     labels = [label - 1 for label in description["labels"]]
     raptor = Raptor([RecurrentBlock(spec) for _ in range(max(labels) + 1)], labels)
