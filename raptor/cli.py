@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from raptor.config.experiment import Experiment
 from raptor.config.load import load_yaml
 from raptor.errors import RaptorError
-from raptor.plan import TFLOPS, Plan, Work, plan, teacher_work
+from raptor.flops import teacher_flops
+from raptor.plan import TFLOPS, Plan, Work, plan
+
+FREE = 0.8  # of the disk that is free: what a store may take of it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; a fault that a user can mend is one sentence on stderr and status 1."""
     parser = argparse.ArgumentParser(prog="raptor", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_plan(commands)
+    _add_doctor(commands)
+    _add_import(commands)
+    _add_export(commands)
+    given = parser.parse_args(arguments)
+    try:
+        given.run(given)
+    except (RaptorError, OSError) as error:
+        print(f"raptor: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _add_plan(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser(
         "plan", help="what an experiment will cost", description="What an experiment will cost."
     )
@@ -32,13 +51,62 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--measure", action="store_true", help="measure it here, in some training steps"
     )
     command.set_defaults(run=_plan)
-    given = parser.parse_args(arguments)
-    try:
-        given.run(given)
-    except RaptorError as error:
-        print(f"raptor: {error}", file=sys.stderr)
-        return 1
-    return 0
+
+
+def _add_doctor(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser(
+        "doctor",
+        help="whether an experiment can run here",
+        description="Look whether an experiment can run here: its images, weights, disk and "
+        "device. One line for each check; status 1 if one is a fault.",
+    )
+    command.add_argument("config", help="a YAML file such as config/laptop.yaml")
+    command.set_defaults(run=_doctor)
+
+
+def _add_import(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser(
+        "import",
+        help="a Raptor or block that the authors' code saved",
+        description="Make a Raptor of this project (.safetensors and .json) from one that the "
+        "authors' code saved, a pickled raptor.Raptor or block.Block. No code from the file is "
+        "run. A block alone becomes a Raptor of one block that makes all layers of the teacher; "
+        "its method rollout(state, first, last) runs it over the layers it was trained for.",
+    )
+    command.add_argument("file", type=Path, help="a .pt file of the authors' code")
+    command.add_argument(
+        "--teacher",
+        type=Path,
+        required=True,
+        help="the .safetensors of the teacher that it reconstructs: the file does not say how "
+        "many layers that has; width and heads must be the same",
+    )
+    command.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        help="a file that ends in .safetensors, or a folder, where it keeps its name",
+    )
+    command.set_defaults(run=_import)
+
+
+def _add_export(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser(
+        "export",
+        help="a Raptor as a program of torch.export or ONNX",
+        description="Write a Raptor as a program that runs without this package: embedding states "
+        "(images, tokens, width) in, all states (images, layers, tokens, width) out, for any "
+        "number of images and tokens. The program is run and compared with the Raptor first.",
+    )
+    command.add_argument("student", type=Path, help="the .safetensors of a Raptor")
+    command.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        help="a file that ends in .pt2 (torch.export) or .onnx (needs onnx, onnxscript and "
+        "onnxruntime)",
+    )
+    command.set_defaults(run=_export)
 
 
 def _positive(text: str) -> float:
@@ -55,13 +123,47 @@ def _plan(given: argparse.Namespace) -> None:
     print(f"{config.experiment}:", *lines(plan(config), tflops, origin), sep="\n")
 
 
+def _doctor(given: argparse.Namespace) -> None:
+    from raptor.doctor import examine  # torch is loaded only where it is used
+
+    config, checks = load_yaml(given.config), []
+    for check in examine(config, Path("results", config.experiment)):
+        print(check, flush=True)
+        checks.append(check)
+    faults = sum(not check.ok for check in checks)
+    if faults:
+        raise RaptorError(f"{faults} of {len(checks)} checks found a fault")
+
+
+def _import(given: argparse.Namespace) -> None:
+    from raptor.models.files import raptor_facts  # torch is loaded only where it is used
+    from raptor.models.published import import_published
+
+    output = given.output
+    if output.suffix != ".safetensors":
+        output = output / f"{given.file.stem}.safetensors"
+    import_published(file=given.file, teacher=given.teacher, output=output)
+    facts = raptor_facts(output)
+    print("{0}: k = {k}, layers {segments} of {teacher}".format(output, **facts))
+
+
+def _export(given: argparse.Namespace) -> None:
+    from raptor.export import export_raptor  # torch is loaded only where it is used
+
+    agreement = export_raptor(student=given.student, output=given.output)
+    print(
+        f"{given.output}: differs from {given.student} by at most {agreement.difference:.2g} "
+        f"on random states, which are up to {agreement.largest:.2g}"
+    )
+
+
 def _measured(config: Experiment) -> float:
     """TFLOP/s in training steps of the teacher that costs most."""
     from raptor.device import resolve_device  # torch is loaded only where something is measured
     from raptor.throughput import training_flops
 
-    trained = [config.architecture(name) for name in config.teachers]
-    largest = max(trained, key=lambda spec: teacher_work(spec, config.data).flops)
+    shapes = map(config.shape, config.teachers)
+    largest = max(shapes, key=lambda shape: teacher_flops(shape, config.data))
     return training_flops(largest, config.data, resolve_device(config.device)) / 1e12
 
 
@@ -74,7 +176,7 @@ def lines(found: Plan, tflops: float, origin: str) -> Iterator[str]:
     yield ""
     yield _columns("stage", "jobs", "steps", "images", "PFLOP", "hours", "GB")
     for work in found.works:
-        if work.jobs:
+        if work.jobs or work.flops:
             yield _row(work, tflops)
     jobs, steps, images, flops = (
         sum(getattr(work, name) for work in found.works)
@@ -93,16 +195,26 @@ def lines(found: Plan, tflops: float, origin: str) -> Iterator[str]:
         yield form.format(
             one.teacher, shape, one.grid.dtype, f"{one.bytes / 1e9:,.2f}", f"{one.files:,}"
         )
-    size = sum(one.bytes for one in found.stores)
     files = sum(one.files for one in found.stores)
-    yield form.format("total", "", "", f"{size / 1e9:,.2f}", f"{files:,}")
+    yield form.format("total", "", "", f"{found.store_bytes / 1e9:,.2f}", f"{files:,}")
+    yield from _modes(found, tflops)
     yield f"  weights of the students: {found.student_bytes / 1e9:,.2f} GB"
+
+
+def _modes(found: Plan, tflops: float) -> Iterator[str]:
+    """What activations.mode costs either way, and which is the better one on this disk."""
+    free = shutil.disk_usage(".").free
+    extra = Work("", 0, flops=found.streamed_flops).hours(tflops)
+    best = "store" if found.store_bytes < FREE * free else "stream"
+    yield f"  activations.mode is {found.mode}; recommended here: {best}"
+    yield f"    store: {found.store_bytes / 1e9:,.2f} GB, of {free / 1e9:,.0f} GB free here"
+    yield f"    stream: none; the teachers run for every stage that reads, {_short(extra)} hours"
 
 
 def _row(work: Work, tflops: float) -> str:
     return _columns(
         work.stage,
-        f"{work.jobs:,}",
+        f"{work.jobs:,}" if work.jobs else "–",
         f"{work.steps:,}" if work.steps else "–",
         f"{work.images:,}" if work.images else "–",
         _short(work.flops / 1e15),
@@ -112,7 +224,7 @@ def _row(work: Work, tflops: float) -> str:
 
 
 def _columns(stage: str, *numbers: str) -> str:
-    widths = (7, 12, 15, 11, 9, 8)
+    widths = (7, 12, 15, 12, 11, 9)
     return f"  {stage:<18}" + "".join(f"{n:>{w}}" for n, w in zip(numbers, widths, strict=True))
 
 

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
-from PIL import Image
-from torchvision.transforms.v2.functional import pil_to_tensor
 
+from raptor.config.data import DataConfig
+from raptor.data.files import check, decode, in_threads
 from raptor.data.pixels import fit_pixels
-from raptor.errors import RaptorError
+
+UNLABELLED = -1  # the label of every image of a pool without classes
 
 
 class Pool(Protocol):
-    """Images with labels (int64, in [0, len(class_names))) and names that never change."""
+    """Images with labels and names that never change.
+
+    Labels are int64 in [0, len(class_names)); in a pool without labels `class_names` is empty and
+    every label is `UNLABELLED`.
+    """
 
     origin: str  # where the images are, for error messages
     labels: np.ndarray
     sample_ids: Sequence[str]
     class_names: list[str]
 
-    def pixels(self, indices: np.ndarray, size: int, channels: int) -> torch.Tensor:
-        """(B, channels, size, size) uint8 of the images at `indices`."""
+    def pixels(self, indices: np.ndarray, config: DataConfig) -> torch.Tensor:
+        """(B, channels, image_size, image_size) uint8 of the images at `indices`."""
+        ...
+
+    def check(self, index: int) -> None:
+        """Nothing, or a `RaptorError` where the image at `index` cannot be read."""
         ...
 
 
@@ -39,8 +49,11 @@ class ArrayPool:
     sample_ids: Sequence[str]
     class_names: list[str]
 
-    def pixels(self, indices: np.ndarray, size: int, channels: int) -> torch.Tensor:
-        return fit_pixels(self.images[torch.from_numpy(indices)], size, channels)
+    def pixels(self, indices: np.ndarray, config: DataConfig) -> torch.Tensor:
+        return fit_pixels(self.images[torch.from_numpy(indices)], config)
+
+    def check(self, index: int) -> None:
+        """It was read when the pool was opened."""
 
 
 @dataclass(frozen=True)
@@ -53,20 +66,10 @@ class FilePool:
     sample_ids: Sequence[str]
     class_names: list[str]
 
-    def pixels(self, indices: np.ndarray, size: int, channels: int) -> torch.Tensor:
-        decoded = (_decode(self.root / self.sample_ids[i], channels) for i in indices)
-        return torch.cat([fit_pixels(image[None], size, channels) for image in decoded])
+    def pixels(self, indices: np.ndarray, config: DataConfig) -> torch.Tensor:
+        paths = (self.root / self.sample_ids[i] for i in indices)
+        decoded = in_threads(partial(decode, channels=config.channels), paths)
+        return torch.cat([fit_pixels(image_CHW[None], config) for image_CHW in decoded])
 
-
-def _decode(path: Path, channels: int) -> torch.Tensor:
-    """(channels, H, W) uint8; a file that is no whole image is a `RaptorError` naming it."""
-    try:
-        if path.stat().st_size == 0:
-            raise RaptorError(f"{path}: is empty; replace the image or remove it")
-        with Image.open(path) as image:
-            return pil_to_tensor(image.convert("L" if channels == 1 else "RGB"))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        # Pillow reports damage as any of these, depending on the format.
-        raise RaptorError(
-            f"{path}: cannot be decoded as an image ({error}); replace it or remove it"
-        ) from None
+    def check(self, index: int) -> None:
+        check(self.root / self.sample_ids[index])

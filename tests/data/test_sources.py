@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import os
 import pickle
 import struct
 from pathlib import Path
@@ -15,6 +16,7 @@ from PIL import Image
 from raptor.config.data import DataConfig, Splits
 from raptor.data import open_split
 from raptor.data.idx import read_idx
+from raptor.data.pools import UNLABELLED
 from raptor.errors import RaptorError
 
 FASHION = Path(__file__).parents[2].parent / "shared" / "data" / "fashion-mnist"
@@ -48,7 +50,7 @@ def write_fashion(folder, packed=True, train=12, test=6):
 def write_images(root, classes=("cat", "dog"), count=4, size=(30, 20), name="{}.png"):
     random = np.random.default_rng(1)
     for label in classes:
-        (root / label).mkdir(parents=True)
+        (root / label).mkdir(parents=True, exist_ok=True)
         for i in range(count):
             pixels = random.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
             Image.fromarray(pixels).save(root / label / name.format(i))
@@ -127,6 +129,16 @@ def test_missing_fashion_files(tmp_path):
         open_split(config("fashion_mnist", tmp_path / "nowhere"), "test")
 
 
+class MakesFolder:
+    """Unpickled, it would run code of the file."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
 def small_cifar(monkeypatch, root, dataset, label_key, names_key, names):
     """A CIFAR of 6 + 3 images in torchvision's layout, with the checksums to go with it."""
     folder = root / dataset.base_folder
@@ -169,9 +181,12 @@ def test_cifar(tmp_path, monkeypatch, source, dataset, keys, count):
         assert np.array_equal(split.labels, labels[rows])
         assert np.array_equal((split.images(range(len(split))) * 255).round(), images[rows])
         assert split.class_names == names
-    (tmp_path / dataset.base_folder / "test").write_bytes(b"damaged")
+    # CIFAR is pickled: nothing of a file is run unless it has the published checksum.
+    other = pickle.dumps(MakesFolder(tmp_path / "it ran"))
+    (tmp_path / dataset.base_folder / "test").write_bytes(other)
     with pytest.raises(RaptorError, match="holds no complete"):
         open_split(wanted, "test")
+    assert not (tmp_path / "it ran").exists()
 
 
 def test_image_folder_with_one_pool(tmp_path):
@@ -227,8 +242,54 @@ def test_a_class_called_train_is_a_class(tmp_path):
     assert split.class_names == ["bus", "train"]
 
 
+@pytest.mark.parametrize("below", ["", "train"])
+def test_images_without_labels(tmp_path, below):
+    write_images(tmp_path, classes=(below,), count=8)
+    (tmp_path / below / "notes.txt").write_text("not an image")
+    (tmp_path / below / "._0.png").write_text("not an image either, though macOS calls it one")
+    wanted = config("image_folder", tmp_path)
+    splits = [open_split(wanted, name) for name in ("train", "val", "test")]
+    ids = [name for split in splits for name in split.sample_ids]
+    assert sorted(ids) == [(Path(below) / f"{i}.png").as_posix() for i in range(8)]
+    for split in splits:
+        assert (split.num_classes, split.class_names) == (0, [])
+        assert set(split.labels) == {UNLABELLED}
+        image, label = split[0]
+        assert label == -1
+        stored = np.asarray(Image.open(tmp_path / split.sample_ids[0]).convert("L"))
+        assert image.shape == (1, 28, 28)
+        assert abs(float(image.mean()) - stored.mean() / 255) < 0.1
+
+
+def test_official_splits_without_labels(tmp_path):
+    write_images(tmp_path, classes=("train", "test"))
+    for name, pool in (("train", "train"), ("val", "train"), ("test", "test")):
+        split = open_split(config("image_folder", tmp_path, train=2, val=2, test=4), name)
+        assert {i.split("/")[0] for i in split.sample_ids} == {pool}
+        assert split.class_names == []
+
+
+def test_labels_in_one_folder_and_none_in_the_other(tmp_path):
+    write_images(tmp_path / "train")
+    write_images(tmp_path, classes=("test",))
+    with pytest.raises(RaptorError, match=r"test: has no class folders; .* as in .*train"):
+        open_split(config("image_folder", tmp_path), "test")
+    write_images(tmp_path / "other", classes=("train",))
+    write_images(tmp_path / "other" / "test")
+    with pytest.raises(RaptorError, match=r"test/cat: class folder cat is not among"):
+        open_split(config("image_folder", tmp_path / "other"), "test")
+
+
+def test_folders_below_class_folders(tmp_path):
+    write_images(tmp_path / "cat", classes=("b", "a"), count=2)
+    write_images(tmp_path, classes=("dog",), count=4)
+    pool = open_split(config("image_folder", tmp_path), "train").pool
+    assert pool.sample_ids[:4] == ["cat/a/0.png", "cat/a/1.png", "cat/b/0.png", "cat/b/1.png"]
+    assert pool.labels.tolist() == [0] * 4 + [1] * 4
+
+
 def test_image_folder_faults(tmp_path):
-    with pytest.raises(RaptorError, match="has no class folders"):
+    with pytest.raises(RaptorError, match="has no class folders and no images"):
         open_split(config("image_folder", tmp_path), "train")
     write_images(tmp_path / "train")
     write_images(tmp_path / "test", classes=("cat", "horse"))

@@ -69,6 +69,18 @@ def test_channels_and_size():
         torch.testing.assert_close(images[:, channel], (pixels[:, 0] / 255 - mean) / std)
 
 
+def test_resize_comes_before_the_crop():
+    """224 of 256, as ImageNet is evaluated, at an eighth: 28 of 32 cuts 2 pixels off each side."""
+
+    def images(**keys):
+        return open_split(digits(mean=[0.0], std=[1.0], **keys), "val").images([0, 1])
+
+    cut = images(image_size=28, resize=32)
+    assert torch.equal(cut, images(image_size=32)[:, :, 2:30, 2:30])
+    assert not torch.equal(cut, images(image_size=28))
+    assert torch.equal(images(image_size=28, resize=28), images(image_size=28))
+
+
 def test_first_images():
     split = open_split(digits(), "train")
     first = split.first(7)

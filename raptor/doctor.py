@@ -1,0 +1,195 @@
+"""Whether an experiment can run here: its images, weights, disk and device, in seconds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol, get_args
+
+import numpy as np
+import timm
+import torch
+from huggingface_hub import hf_hub_download
+
+from raptor.config.experiment import Experiment
+from raptor.config.teachers import TimmTeacher
+from raptor.data import open_split
+from raptor.data.dense import DenseName, DenseSource, open_dense
+from raptor.device import resolve_device
+from raptor.errors import RaptorError, first_line
+from raptor.plan import Plan, plan
+from raptor.seeds import derive_seed
+from raptor.teachers.heads import load_head
+from raptor.teachers.pretrained import load_timm
+
+_DRAWN = 3  # images opened of each split, beside the first and the last
+
+
+class Check(NamedTuple):
+    """What was looked at, what was found, and whether a run would fail of it."""
+
+    subject: str
+    found: str
+    ok: bool
+
+    def __str__(self) -> str:
+        return f"{'ok' if self.ok else 'fault':<6} {self.subject}: {self.found}"
+
+
+def examine(config: Experiment, results: Path) -> Iterator[Check]:
+    """All checks of an experiment whose results go to the folder `results`, one after the other.
+
+    Reads a few images of each split, the weights that are files, and of the hub only what it has;
+    writes nothing. A fault is a `Check` that is not ok, and says what to do.
+    """
+    for name in ("train", "val", "test"):
+        yield _checked(f"data, {name}", partial(_images, config, name))
+    for source in get_args(DenseSource):
+        if config.data.given(source) is not None:
+            for name in get_args(DenseName):
+                yield _checked(f"{source}, {name}", partial(_pairs, config, source, name))
+    for name, spec in config.teachers.items():
+        if isinstance(spec, TimmTeacher):
+            yield _checked(f"teacher {name}", partial(_weights, config, name, spec))
+            if "head" in spec.files:
+                yield _checked(f"head of {name}", partial(_head, config, name, spec))
+    costs = plan(config)
+    yield _checked("disk", partial(_disk, costs, results))
+    device = _checked("device", partial(_device, config))
+    yield device
+    if device.ok:
+        yield _checked("memory", partial(_memory, config, costs))
+
+
+def _checked(subject: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(subject, look(), ok=True)
+    except RaptorError as error:
+        return Check(subject, str(error), ok=False)
+
+
+# --- data ----------------------------------------------------------------------------------------
+
+
+class _Sized(Protocol):
+    def __len__(self) -> int: ...
+
+
+def _some(split: _Sized) -> list[int]:
+    """The first, the last, and a few others, the same at each call."""
+    rng = np.random.default_rng(derive_seed(0, "doctor"))
+    return sorted({0, len(split) - 1, *rng.integers(len(split), size=_DRAWN).tolist()})
+
+
+def _images(config: Experiment, name: str) -> str:
+    split = open_split(config.data, name)
+    split.images(_some(split))
+    classes = f"{split.num_classes:,} classes" if split.num_classes else "no labels"
+    return (
+        f"{len(split):,} of the {len(split.pool.labels):,} images of {split.pool.origin}, "
+        f"{classes}; {len(_some(split))} opened"
+    )
+
+
+def _pairs(config: Experiment, source: DenseSource, name: DenseName) -> str:
+    split = open_dense(config.data, source, name)
+    for index in _some(split):
+        split.pair(index)
+    target = f"{len(split.class_names)} classes" if split.class_names else "depth"
+    return f"{len(split):,} images with {target} in {split.origin}; {len(_some(split))} opened"
+
+
+# --- teachers ------------------------------------------------------------------------------------
+
+
+def _weights(config: Experiment, name: str, spec: TimmTeacher) -> str:
+    if spec.weights == "random":
+        return f"{spec.model} with random weights"
+    if spec.weights == "pretrained":
+        return _on_hub(spec.model)
+    load_timm(spec, config.images(name), _num_classes(config) if spec.head == "own" else 0)
+    return f"{spec.weights} fits {spec.model}"
+
+
+def _on_hub(model: str) -> str:
+    """Where the hub's weights are: here already, or to be fetched."""
+    cfg = timm.models.get_pretrained_cfg(model)
+    if cfg is None or not cfg.hf_hub_id:
+        raise RaptorError(f"timm knows no weights of {model} on the hub; give random or a file")
+    repository, _, revision = cfg.hf_hub_id.partition("@")
+    try:
+        file = hf_hub_download(
+            repository, "model.safetensors", revision=revision or None, dry_run=True
+        )
+    except OSError as error:  # all errors of the hub are: offline, no such file, no permission
+        raise RaptorError(
+            f"{repository} is neither in the hub's cache nor to be had ({first_line(error)}); see "
+            "that huggingface.co can be reached, and that HF_TOKEN may read it, or give a file"
+        ) from None
+    where = "in the hub's cache" if file.is_cached else "on the hub, to be fetched once"
+    return f"{repository}, {file.file_size / 1e6:,.0f} MB, {where}"
+
+
+def _head(config: Experiment, name: str, spec: TimmTeacher) -> str:
+    shape, classes = config.shape(name), _num_classes(config)
+    load_head(Path(spec.head), shape.width * (1 + shape.cls), classes)
+    return f"{spec.head} tells {classes:,} classes apart"
+
+
+def _num_classes(config: Experiment) -> int:
+    return open_split(config.data, "test").num_classes
+
+
+# --- the machine ---------------------------------------------------------------------------------
+
+
+def _disk(costs: Plan, results: Path) -> str:
+    """Free space where the states will lie, against what is still to be written."""
+    stores = results / "activations"
+    place = next(folder for folder in (stores, *stores.absolute().parents) if folder.exists())
+    needed = costs.student_bytes + (costs.store_bytes if costs.mode == "store" else 0)
+    written = sum(
+        file.stat().st_size
+        for folder in (stores, results / "raptor")
+        for file in folder.rglob("*")
+        if file.is_file()
+    )
+    free, missing = shutil.disk_usage(place).free, max(0, needed - written)
+    found = f"{missing / 1e9:,.1f} GB to be written to {results}, {free / 1e9:,.1f} GB free"
+    if missing > free:
+        raise RaptorError(
+            f"{found}; make room, link that folder to a larger disk, or set activations.mode: "
+            "stream, which keeps no states"
+        )
+    return found
+
+
+def _device(config: Experiment) -> str:
+    device = resolve_device(config.device)
+    gpu = f", {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
+    return f"{config.device} is {device}{gpu}, beside {os.cpu_count()} CPU threads"
+
+
+def _memory(config: Experiment, costs: Plan) -> str:
+    """The largest job on the device, and the largest in main memory, against what there is."""
+    device = resolve_device(config.device)
+    on_gpu = device.type == "cuda"
+    main = [work for work in costs.works if not on_gpu or work.stage == "activations"]
+    others = [work for work in costs.works if work not in main]
+    rooms = [("main memory", main, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))]
+    if on_gpu:
+        rooms.append(("GPU memory", others, torch.cuda.mem_get_info(device)[1]))
+    found = []
+    for title, works, room in rooms:
+        largest = max(works, key=lambda work: work.memory_bytes)
+        needed = f"{largest.memory_bytes / 1e9:,.1f} GB"
+        found.append(f"{room / 1e9:,.1f} GB of {title}, about {needed} for {largest.stage}")
+        if largest.memory_bytes > room:
+            raise RaptorError(
+                f"{found[-1]}; use a larger machine, or smaller batches and shards "
+                "(batch_size, shard_images)"
+            )
+    return "; ".join(found)
