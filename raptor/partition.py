@@ -6,36 +6,21 @@ Source: paper, "Max-Cut phases". `maxcut` is the best-first bisection behind the
 
 from __future__ import annotations
 
-import csv
 import itertools
-import json
-import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from operator import index
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from raptor.errors import RaptorError
-from raptor.files import replacing
 from raptor.seeds import derive_seed
-
-if TYPE_CHECKING:
-    from raptor.config.analysis import PartitionConfig
-
-log = logging.getLogger(__name__)
 
 METHODS = ("maxcut", "maxcut_exact", "uniform", "random", "random_scattered")
 OPTIMISED = ("maxcut", "maxcut_exact")  # the methods that look at the distances
 Segments = tuple[tuple[int, int], ...]
-
-PARTITION_COLUMNS = "teacher method k seed segments labels cut_weight cut_fraction"
-STABILITY_COLUMNS = "teacher method k boundary chosen frequency exact_share n_resamples"
-EPSILON_COLUMNS = "teacher epsilon k segments"
 
 # Sums of the same numbers in another order differ by rounding; weights this close, as a fraction
 # of the total, count as equal, so that ties are broken by the rule and not by the last bit.
@@ -125,23 +110,6 @@ def cut_weight(distance: np.ndarray, labels: Sequence[int]) -> float:
     return float((np.asarray(distance) * across_LL).sum() / 2)
 
 
-def block_contrast(similarity: np.ndarray, labels: Sequence[int]) -> float:
-    """Mean similarity of two layers of one phase minus that of two layers of different phases.
-
-    Over the pairs l < m of a symmetric matrix (L, L), so a layer is not compared with itself; in
-    the unit of `similarity`. RaptorError if either kind of pair is missing (k = 1 or k = L).
-    """
-    labels_L = np.asarray(labels)
-    upper = np.triu_indices(len(labels_L), 1)
-    values, same = np.asarray(similarity)[upper], (labels_L[:, None] == labels_L)[upper]
-    if same.all() or not same.any():
-        raise RaptorError(
-            "block contrast: needs pairs of layers inside a phase and across phases; "
-            f"labels {labels_L.tolist()} give only one kind, choose 1 < k < {len(labels_L)}"
-        )
-    return float(values[same].mean() - values[~same].mean())
-
-
 def boundary_stability(
     distance: np.ndarray, resamples_RLL: np.ndarray, k: int, *, method: str, min_size: int
 ) -> Stability:
@@ -164,6 +132,36 @@ def runs(labels: Iterable[int]) -> Segments:
 def format_segments(segments: Segments) -> str:
     """`((1, 7), (8, 12))` -> `1-7 8-12`."""
     return " ".join(f"{first}-{last}" for first, last in segments)
+
+
+def is_random(method: str) -> bool:
+    """Whether the partitions of `method` differ between seeds."""
+    return method.startswith("random")
+
+
+def contiguous_count(depth: int, k: int, min_size: int) -> int:
+    """How many contiguous partitions into k segments of at least `min_size` layers there are."""
+    if k * min_size > depth:
+        return 0
+    return math.comb(depth - k * (min_size - 1) - 1, k - 1)
+
+
+def distinct_seeds(depth: int, k: int, *, draws: int, min_size: int, seed: int) -> list[int]:
+    """Seeds of `draws` random contiguous partitions, each as often as any other or once
+    more: where there are enough, all are distinct. Raising `draws` keeps those before."""
+    possible = contiguous_count(depth, k, min_size)
+    seeds: list[int] = []
+    drawn: set[tuple[int, ...]] = set()
+    for draw in itertools.count():
+        if len(seeds) == draws:
+            return seeds
+        own = derive_seed(seed, "partition", k, draw)
+        sizes = tuple(_random_sizes(np.random.default_rng(own), depth, k, min_size))
+        if sizes not in drawn:
+            drawn.add(sizes)
+            seeds.append(own)
+        if len(drawn) == possible:
+            drawn.clear()
 
 
 # --- the methods ---------------------------------------------------------------------------------
@@ -324,143 +322,3 @@ def _checked_epsilon(epsilon: float, method: str) -> None:
         )
     if not 0 <= epsilon <= 1:
         raise RaptorError(f"partition: epsilon = {epsilon}; give a fraction in [0, 1]")
-
-
-# --- files ---------------------------------------------------------------------------------------
-
-
-def write_partitions(
-    *,
-    matrices: Path,
-    config: PartitionConfig,
-    teacher: str,
-    outputs: Mapping[tuple[str, int], Path],
-    stability: Path,
-    epsilon: Path,
-    seed: int,
-) -> None:
-    """Every partition of one teacher, and how stable the Max-Cut ones are.
-
-    `matrices`: the npz of `raptor.similarity.write_similarity`. `outputs`: `(method, k)` -> CSV
-    with one row, of seed 0, or for the random methods one per seed 0 … `random_seeds` - 1; seed s
-    cuts at the same sizes in `random` and `random_scattered`. The draws of `random` are distinct
-    until there is no other contiguous partition left. `stability`: one row per
-    Max-Cut method, k (those of `outputs`) and boundary b, which lies between layers b and b + 1.
-    `epsilon`: what `maxcut` stops at for each `config.epsilon`. `seed`: base of the random draws.
-    """
-    distance_LL, resamples_RLL = read_distances(matrices, config.measure)
-    seeds = {k: _distinct_seeds(len(distance_LL), k, config, seed) for _, k in outputs}
-    for (method, k), path in outputs.items():
-        cuts = [
-            partition(distance_LL, k, method=method, min_size=config.min_size, seed=own)
-            for own in seeds[k][: None if is_random(method) else 1]
-        ]
-        rows = [_partition_row(teacher, cut, draw) for draw, cut in enumerate(cuts)]
-        _write_csv(path, PARTITION_COLUMNS, rows)
-        log.info("%s, k = %d: %s", method, k, rows[0]["segments"])
-    stable = [
-        boundary_stability(distance_LL, resamples_RLL, k, method=method, min_size=config.min_size)
-        for method in OPTIMISED
-        for k in sorted({k for _, k in outputs})
-    ]
-    rows = [row for one in stable for row in _stability_rows(teacher, one)]
-    _write_csv(stability, STABILITY_COLUMNS, rows)
-    rows = []
-    for fraction in config.epsilon:
-        cut = partition(distance_LL, epsilon=fraction, min_size=config.min_size)
-        segments = format_segments(cut.segments)
-        rows.append({"teacher": teacher, "epsilon": fraction, "k": cut.k, "segments": segments})
-    _write_csv(epsilon, EPSILON_COLUMNS, rows)
-
-
-def is_random(method: str) -> bool:
-    """Whether the partitions of `method` differ between seeds."""
-    return method.startswith("random")
-
-
-def _distinct_seeds(depth: int, k: int, config: PartitionConfig, seed: int) -> list[int]:
-    """Seeds of `random_seeds` random contiguous partitions, each as often as any other or once
-    more: where there are enough, all are distinct. Raising `random_seeds` keeps those before."""
-    possible = math.comb(depth - k * (config.min_size - 1) - 1, k - 1)
-    seeds: list[int] = []
-    drawn: set[tuple[int, ...]] = set()
-    for draw in itertools.count():
-        if len(seeds) == config.random_seeds:
-            return seeds
-        own = derive_seed(seed, "partition", k, draw)
-        sizes = tuple(_random_sizes(np.random.default_rng(own), depth, k, config.min_size))
-        if sizes not in drawn:
-            drawn.add(sizes)
-            seeds.append(own)
-        if len(drawn) == possible:
-            drawn.clear()
-
-
-def read_distances(matrices: Path, measure: str) -> tuple[np.ndarray, np.ndarray]:
-    """Distance (L, L) and its bootstrap resamples (R, L, L) from the npz of `write_similarity`.
-
-    1 - similarity, or the mean squared difference itself.
-    """
-    with np.load(matrices) as arrays:
-        if measure not in arrays:
-            raise RaptorError(
-                f"{matrices}: holds no measure {measure!r}; run the similarity stage again"
-            )
-        value_LL, resamples_RLL = arrays[measure], arrays[f"{measure}_bootstrap"]
-    if measure == "mean_squared_difference":
-        return value_LL, resamples_RLL
-    return 1 - value_LL, 1 - resamples_RLL
-
-
-def read_partition(path: Path, seed: int = 0) -> Partition:
-    """The partition of `seed` in a CSV of `write_partitions`; without chance that of any seed."""
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = {int(row["seed"]): row for row in csv.DictReader(file)}
-    if rows and not is_random(next(iter(rows.values()))["method"]):
-        seed = min(rows)
-    if seed not in rows:
-        raise RaptorError(
-            f"{path}: has no row for seed {seed}; raise partition.random_seeds above it"
-        )
-    row = rows[seed]
-    labels = tuple(json.loads(row["labels"]))
-    weight, fraction = float(row["cut_weight"]), float(row["cut_fraction"])
-    return Partition(runs(labels), labels, weight, fraction, int(row["k"]), row["method"])
-
-
-def _partition_row(teacher: str, cut: Partition, seed: int) -> dict[str, object]:
-    return {
-        "teacher": teacher,
-        "method": cut.method,
-        "k": cut.k,
-        "seed": seed,
-        "segments": format_segments(cut.segments),
-        "labels": json.dumps(cut.labels),
-        "cut_weight": cut.cut_weight,
-        "cut_fraction": cut.cut_fraction,
-    }
-
-
-def _stability_rows(teacher: str, stable: Stability) -> list[dict[str, object]]:
-    """One row per boundary b = 1..L-1; `chosen` (0 or 1): the full data have it too."""
-    labels = stable.chosen.labels
-    return [
-        {
-            "teacher": teacher,
-            "method": stable.chosen.method,
-            "k": stable.chosen.k,
-            "boundary": boundary,
-            "chosen": int(labels[boundary - 1] != labels[boundary]),
-            "frequency": frequency,
-            "exact_share": stable.exact_share,
-            "n_resamples": stable.n_resamples,
-        }
-        for boundary, frequency in enumerate(stable.frequency, start=1)
-    ]
-
-
-def _write_csv(path: Path, columns: str, rows: Iterable[Mapping[str, object]]) -> None:
-    with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns.split(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)

@@ -1,14 +1,19 @@
-"""The name of a student: all that tells it from the others of its teacher."""
+"""The name of a student, and the index in which one job lists those that it trained."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from raptor.errors import RaptorError
 
 
 class Student(NamedTuple):
     """Which student it is, among those of one teacher.
 
-    `seed` is its row in the CSV of that partition, and seeds its weights and data order.
+    `seed` seeds its weights and data order; of a random method it is also the draw, the row in
+    the CSV of that partition.
     """
 
     recipe: str
@@ -25,3 +30,16 @@ class Student(NamedTuple):
     def path(self) -> str:
         """Path of its files below the folder of its teacher, without suffix."""
         return f"{self.recipe}/{self.partition}/seed{self.seed}"
+
+
+def read_index(path: Path) -> list[dict[str, Any]]:
+    """The students that one training job lists in `path`."""
+    try:
+        students = json.loads(Path(path).read_text())["students"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RaptorError(
+            f"{path}: no index of students ({error}); delete it and run again"
+        ) from None
+    if not students:
+        raise RaptorError(f"{path}: lists no student; delete it and run again")
+    return students

@@ -19,7 +19,8 @@ from raptor.branches import BRANCHES, branch_outputs, write_branches
 from raptor.config.activations import ActivationsConfig
 from raptor.config.analysis import SimilarityConfig
 from raptor.config.data import DataConfig, Splits
-from raptor.partition import Partition, block_contrast, runs
+from raptor.contrast import block_contrast
+from raptor.partition import Partition, runs
 from raptor.seeds import derive_seed
 from raptor.similarity import write_similarity
 from raptor.tables.branches import shared_by_chance

@@ -15,20 +15,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from raptor.config.analysis import Method, PartitionConfig
+from raptor.config.analysis import Method
 from raptor.errors import RaptorError
 from raptor.partition import (
     METHODS,
-    _distinct_seeds,
-    block_contrast,
     boundary_stability,
-    cut_weight,
+    contiguous_count,
+    distinct_seeds,
     format_segments,
     partition,
-    read_distances,
-    read_partition,
     runs,
-    write_partitions,
 )
 
 GOLDEN = Path(__file__).parents[2] / "shared" / "data" / "dinov2_vitb14_reg_cosine_distance.csv"
@@ -352,26 +348,7 @@ def test_bad_requests_are_one_clear_sentence(arguments, options, message):
     assert "\n" not in str(error.value)
 
 
-# --- contrast and stability ----------------------------------------------------------------------
-
-
-@given(requests(), st.integers(0, 9))
-@settings(max_examples=50, deadline=None)
-def test_block_contrast_by_loops(request, seed):
-    matrix, k, min_size = request
-    assume(1 < k < len(matrix))
-    labels = partition(matrix, k, method="random_scattered", min_size=min_size, seed=seed).labels
-    pairs = list(combinations(range(len(matrix)), 2))
-    within = [matrix[a, b] for a, b in pairs if labels[a] == labels[b]]
-    across = [matrix[a, b] for a, b in pairs if labels[a] != labels[b]]
-    expected = sum(within) / len(within) - sum(across) / len(across)
-    assert block_contrast(matrix, labels) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("labels", [(1, 1, 1), (1, 2, 3)])
-def test_block_contrast_needs_both_kinds_of_pairs(labels):
-    with pytest.raises(RaptorError, match="only one kind"):
-        block_contrast(np.ones((3, 3)), labels)
+# --- stability ----------------------------------------------------------------------
 
 
 def planted(*labels):
@@ -389,52 +366,6 @@ def test_stability_counts_the_planted_resamples(method):
     assert (stable.exact_share, stable.n_resamples) == (0.75, 4)
 
 
-# --- files ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def written(tmp_path):
-    similarity = 1 - planted(1, 1, 1, 2, 2, 2, 2, 2) * 0.5
-    other = 1 - planted(1, 1, 1, 1, 1, 2, 2, 2) * 0.5
-    arrays = {"cosine": similarity, "cosine_bootstrap": np.stack([similarity, other])}
-    np.savez(tmp_path / "t.npz", **arrays)
-    config = PartitionConfig(methods=list(METHODS), k=[2, 3], random_seeds=4, epsilon=[0.0, 0.9])
-    outputs = {(m, k): tmp_path / "t" / f"{m}-k{k}.csv" for m in METHODS for k in (2, 3)}
-    write_partitions(
-        matrices=tmp_path / "t.npz",
-        config=config,
-        teacher="t",
-        outputs=outputs,
-        stability=tmp_path / "t" / "stability.csv",
-        epsilon=tmp_path / "t" / "epsilon.csv",
-        seed=5,
-    )
-    return tmp_path / "t", outputs, 1 - similarity
-
-
-def test_written_partitions_read_back(written):
-    _, outputs, distance = written
-    for (method, k), path in outputs.items():
-        df = pd.read_csv(path)
-        assert list(df.columns) == [
-            "teacher", "method", "k", "seed", "segments", "labels", "cut_weight", "cut_fraction",
-        ]  # fmt: skip
-        rows = 4 if method.startswith("random") else 1
-        assert df["seed"].tolist() == list(range(rows))
-        for seed in range(4):
-            cut = read_partition(path, seed)
-            assert (cut.method, cut.k) == (method, k)
-            assert format_segments(cut.segments) == df["segments"][seed % rows]
-            assert cut.cut_weight == cut_weight(distance, cut.labels)
-        if method == "maxcut":
-            assert read_partition(path) == partition(distance, k)
-    sizes = [
-        [sorted(Counter(read_partition(outputs[m, 3], s).labels).values()) for s in range(4)]
-        for m in ("random", "random_scattered")
-    ]
-    assert sizes[0] == sizes[1]
-
-
 @pytest.mark.parametrize(
     ("depth", "k", "min_size", "possible"), [(8, 3, 1, 21), (8, 2, 1, 7), (9, 3, 2, 10)]
 )
@@ -442,72 +373,15 @@ def test_random_draws_are_distinct_as_long_as_they_can_be(depth, k, min_size, po
     matrix = np.ones((depth, depth)) - np.eye(depth)
 
     def drawn(count):
-        config = PartitionConfig(methods=["random"], k=[k], min_size=min_size, random_seeds=count)
-        seeds = _distinct_seeds(depth, k, config, 0)
+        seeds = distinct_seeds(depth, k, draws=count, min_size=min_size, seed=0)
         cut = lambda seed: partition(matrix, k, method="random", min_size=min_size, seed=seed)
         return [cut(seed).labels for seed in seeds]
 
+    assert contiguous_count(depth, k, min_size) == possible
     often = drawn(2 * possible + 3)
     assert len(set(often[:possible])) == possible
     assert set(Counter(often).values()) == {2, 3}
     assert drawn(5) == often[:5]  # more draws keep those before
-
-
-def test_written_stability_and_epsilon(written):
-    folder, _, _ = written
-    stability = pd.read_csv(folder / "stability.csv")
-    assert len(stability) == 2 * 2 * 7  # methods, k, boundaries
-    two = stability.query("method == 'maxcut_exact' and k == 2").set_index("boundary")
-    assert two["frequency"].to_dict() == {1: 0, 2: 0, 3: 0.5, 4: 0, 5: 0.5, 6: 0, 7: 0}
-    assert two.index[two["chosen"] == 1].tolist() == [3]
-    assert set(two["exact_share"]) == {0.5}
-    assert set(two["n_resamples"]) == {2}
-    epsilon = pd.read_csv(folder / "epsilon.csv")
-    assert epsilon[["epsilon", "k", "segments"]].to_numpy().tolist() == [
-        [0.0, 2, "1-3 4-8"],
-        [0.9, 2, "1-3 4-8"],
-    ]
-
-
-def test_missing_measures_and_seeds_are_named(tmp_path, written):
-    _, outputs, _ = written
-    with pytest.raises(RaptorError, match="no measure 'cka'"):
-        read_distances(tmp_path / "t.npz", "cka")
-    with pytest.raises(RaptorError, match="no row for seed 9"):
-        read_partition(outputs["random", 2], 9)
-
-
-def test_mean_squared_difference_is_already_a_distance(tmp_path):
-    value, drawn = planted(1, 2, 2) * 7, np.stack([planted(1, 1, 2)])
-    names = {"mean_squared_difference": value, "mean_squared_difference_bootstrap": drawn}
-    np.savez(tmp_path / "t.npz", **names)
-    distance, resamples = read_distances(tmp_path / "t.npz", "mean_squared_difference")
-    assert (distance == value).all()
-    assert (resamples == drawn).all()
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_one_block_is_every_layer_and_cuts_nothing(method, tmp_path):
-    matrix = np.abs(np.subtract.outer(np.arange(5.0), np.arange(5.0)))
-    for min_size in (1, 2, 5):
-        found = partition(matrix, 1, method=method, min_size=min_size)
-        assert (found.segments, found.labels) == (((1, 5),), (1,) * 5)
-        assert (found.cut_weight, found.cut_fraction, found.k) == (0.0, 0.0, 1)
-    np.savez(tmp_path / "vit.npz", cosine=1 - matrix, cosine_bootstrap=(1 - matrix)[None])
-    write_partitions(
-        matrices=tmp_path / "vit.npz",
-        config=PartitionConfig(methods=[method], k=[1], min_size=1, random_seeds=3, epsilon=[0.1]),
-        teacher="vit",
-        outputs={(method, 1): tmp_path / "cut.csv"},
-        stability=tmp_path / "stability.csv",
-        epsilon=tmp_path / "epsilon.csv",
-        seed=0,
-    )
-    assert read_partition(tmp_path / "cut.csv", 2).segments == ((1, 5),)
-    stable = pd.read_csv(tmp_path / "stability.csv")
-    assert stable[["chosen", "frequency", "exact_share"]].drop_duplicates().to_numpy().tolist() == [
-        [0, 0, 1]
-    ]
 
 
 def test_methods_are_those_of_the_configuration():
@@ -519,6 +393,7 @@ def test_runs_are_maximal():
 
 
 def test_import_is_light():
-    code = "import sys, raptor.partition; print({'torch', 'pandas', 'pydantic'} & set(sys.modules))"
+    heavy = "{'torch', 'pandas', 'pydantic'}"
+    code = f"import sys, raptor.partition, raptor.phases; print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -133,6 +133,19 @@ def counts(table: pd.DataFrame) -> dict[str, Any]:
     }
 
 
+def judged(changes: Mapping[str, float]) -> dict[str, list[str]]:
+    """Names of what rises, what falls, and what does neither by more than its spread.
+
+    `changes`: by name in standard deviations, NaN where they are not known.
+    """
+    verdict = {name: "rising" if s > 1 else "falling" if s < -1 else "unclear"
+               for name, s in changes.items()}  # fmt: skip
+    return {
+        kind: [name for name in changes if verdict[name] == kind]
+        for kind in ("rising", "falling", "unclear")
+    }
+
+
 def sigmas_between(before: Summary, after: Summary) -> float:
     """A difference of means in sd of the difference of two students; NaN where there is no sd."""
     spread = np.hypot(before.sd, after.sd)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
@@ -21,6 +20,7 @@ PROBES = {
     "recovered": ("fine-tuned probe", "C0", "o", "-"),
     "recovered_head": ("teacher's own head", "C1", "s", "--"),
 }
+FEW = 3  # of fewer seeds a t interval says nothing
 R2 = {"r2_mean": "all", "r2_cls": "cls", "r2_registers": "registers", "r2_patch": "patches"}
 
 
@@ -116,6 +116,7 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
     return {
         "results": results,
         "all_kept": bool(kept) and all(kept),
+        "judged": sorted({one["k"] for one in judged}),
         "missed": [one for one, good in zip(judged, kept, strict=True) if not good],
         "claims": sorted(published.KEPT_AT_LEAST.items()),
         "paper_kept": [(k, published.recovered(k)) for k in sorted(published.TOP1)],
@@ -150,5 +151,5 @@ def _result(title: str, k: int, some: pd.DataFrame) -> dict[str, Any]:
         "head": of("recovered_head"),
         "r2": of("r2_mean"),
         "claimed": published.KEPT_AT_LEAST.get(k),
-        "few_seeds": bool(np.isnan(of("recovered").sd)),
+        "few_seeds": of("recovered").n < FEW,
     }

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from raptor.figures.along_teachers import (
     accuracy_panel,
     counts,
+    judged,
     of_teacher,
     r2_panel,
     sigmas_between,
@@ -82,6 +83,7 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
         for teacher, epoch in zip(_teachers(table), _epochs(table), strict=True)
     ]
     best, first, last = min(every, key=lambda one: one["loss"]["val"]), every[0], every[-1]
+    trained = [one for one in every if one["epoch"] > 0]
     return {
         **counts(table),
         "checkpoints": every,
@@ -90,9 +92,10 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
         "overfits": last["loss"]["val"] > best["loss"]["val"],
         "n_train": _images(table, _teachers(table)[-1]),
         "r2_change": last["r2"].mean - best["r2"].mean,
-        "r2_falls": last["r2"].mean < best["r2"].mean,
         "r2_sigmas": sigmas_between(best["r2"], last["r2"]),
-        "clear": sigmas_between(best["r2"], last["r2"]) < -1,
+        "r2_before": best["r2"].mean - trained[0]["r2"].mean,
+        "before": trained[0]["epoch"] if trained[0] is not best else None,
+        **judged({"R²": sigmas_between(best["r2"], last["r2"])}),
         "similarity_change": last["similarity"]["value"] - best["similarity"]["value"],
         "contrast_change": last["contrast"]["value"] - best["contrast"]["value"],
         "untrained": first["epoch"] == 0,

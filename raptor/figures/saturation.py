@@ -86,6 +86,7 @@ def _result(title: str, group: pd.DataFrame) -> dict[str, Any]:
             "gain": after["r2"].mean - before["r2"].mean,
             # Of the difference of two students, one of each k.
             "spread": float(np.hypot(after["r2"].sd, before["r2"].sd)),
+            "spread_recovered": float(np.hypot(after["recovered"].sd, before["recovered"].sd)),
             "gain_recovered": after["recovered"].mean - before["recovered"].mean,
         }
         for before, after in pairwise(by_k)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import matplotlib
@@ -18,6 +19,7 @@ from raptor.figures.along_teachers import (
     Places,
     accuracy_panel,
     counts,
+    judged,
     of_teacher,
     r2_panel,
     sigmas_between,
@@ -168,19 +170,17 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
         "tested": tested,
         "low": low,
         "high": high,
-        "similarity_change": high["similarity"]["value"] - low["similarity"]["value"],
-        "similarity_rises": _change(low, high, "similarity") > 0,
-        "similarity_apart": high["similarity"]["low"] > low["similarity"]["high"],
+        "similarity_change": _change(low, high, "similarity"),
         "r2_change": high["r2"].mean - low["r2"].mean,
-        "r2_rises": high["r2"].mean > low["r2"].mean,
         "r2_sigmas": sigmas_between(low["r2"], high["r2"]),
-        "clear": high["similarity"]["low"] > low["similarity"]["high"]
-        and sigmas_between(low["r2"], high["r2"]) > 1,
+        "contrast_change": _change(low, high, "contrast"),
+        **judged(
+            {"the similarity": _clear(low, high), "R²": sigmas_between(low["r2"], high["r2"])}
+        ),
         "steady": {
             "similarity": all(_change(a, b, "similarity") > 0 for a, b in pairwise(trained)),
             "r2": all(b["r2"].mean > a["r2"].mean for a, b in pairwise(trained)),
         },
-        "contrast_change": _change(low, high, "contrast"),
         "below_baseline": [one["name"] for one in every if one["r2"].mean <= one["baseline"]],
         "easier_untrained": [
             one["name"] for one in untrained if one["r2"].mean > max(t["r2"].mean for t in trained)
@@ -190,3 +190,11 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
 
 def _change(low: dict[str, Any], high: dict[str, Any], metric: str) -> float:
     return high[metric]["value"] - low[metric]["value"]
+
+
+def _clear(low: dict[str, Any], high: dict[str, Any]) -> float:
+    """±∞ where the intervals of the similarity lie apart, else 0: as `judged` takes it."""
+    before, after = low["similarity"], high["similarity"]
+    if after["low"] > before["high"]:
+        return inf
+    return -inf if after["high"] < before["low"] else 0.0

@@ -48,7 +48,10 @@ def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
         for row, metric in zip(rows, metrics, strict=True):
             for axes, stage in zip(row, stages, strict=True):
                 some = group[(group["metric"] == metric) & (group["stage"] == stage)]
-                _panel(axes, some, metric, colours)
+                if len(some):
+                    _panel(axes, some, metric, colours)
+                else:
+                    _absent(axes, f"no {_short(stage)} in this recipe")
             row[0].set_ylabel(METRICS[metric])
         for axes, stage in zip(rows[0], stages, strict=True):
             name = STAGES.get(stage, label(stage))
@@ -98,6 +101,16 @@ def _panel(axes: Axes, some: pd.DataFrame, metric: str, colours: dict[int, Any])
     grid_lines(axes)
 
 
+def _absent(axes: Axes, why: str) -> None:
+    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center", color="0.4")
+    axes.grid(visible=False)
+
+
+def _short(stage: str) -> str:
+    """`stage1` -> `stage 1`."""
+    return label(stage.replace("stage", "stage "))
+
+
 def _handles(grid: np.ndarray, most: int) -> tuple[list[Any], list[str]]:
     """One legend entry per k, wherever it was drawn."""
     found: dict[str, Any] = {}
@@ -110,10 +123,12 @@ def _handles(grid: np.ndarray, most: int) -> tuple[list[Any], list[str]]:
 
 
 def numbers(table: pd.DataFrame) -> dict[str, Any]:
-    """How flat R² was at the end of stage 2, by teacher, recipe, partition and k."""
-    final = table[(table["stage"] == "stage2") & (table["metric"] == "r2")]
+    """How flat R² was at the end of the last stage, by teacher, recipe, partition and k."""
+    final = table[table["metric"] == "r2"]
+    last_stage = final.groupby("recipe")["stage"].transform("max")
+    final = final[final["stage"] == last_stage]
     results = []
-    for title, group in groups(final, KEYS) if len(final) else []:
+    for title, group in groups(final, KEYS):
         for k, some in group.groupby("k"):
             seeds = [one.sort_values("step") for _, one in some.groupby("seed")]
             last = summarise(one["value"].iloc[-1] for one in seeds)
@@ -128,8 +143,11 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
         "measured": bool(known),
         "stages": [STAGES.get(stage, label(stage)) for stage in _stages(table)],
         "steps": [
-            (label(stage.replace("stage", "stage ")), int(some["step"].max()))
-            for stage, some in table.groupby("stage", sort=True)
+            (
+                label(recipe),
+                [(_short(stage), int(one["step"].max())) for stage, one in some.groupby("stage")],
+            )
+            for recipe, some in table.groupby("recipe", sort=False)
         ],
         "forced": "lambda" in _metrics(table),
         "lowest_drawn": LOWEST_R2,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from raptor.partition import read_distances
+from raptor.phases import read_distances
 from raptor.scorecard.thresholds import IMAGES
 from raptor.scorecard.tidy import TABLES, read_tidy
 from raptor.scorecard.verdicts import NotTested
@@ -61,6 +61,11 @@ class Evidence:
         cut = [self.of_teacher("partitions", teacher) for teacher in teachers]
         exact = all(((table["method"] == EXACT) & (table["k"] == self.k)).any() for table in cut)
         return [METHOD, EXACT] if exact else [METHOD]
+
+    @property
+    def depth(self) -> int:
+        """L, the number of layers of the teacher under study."""
+        return len(json.loads(self.of_teacher("partitions")["labels"].iloc[0]))
 
     def labels(self, teacher: str, method: str = METHOD) -> tuple[int, ...]:
         """The phase of each layer, 1..k, by Max-Cut."""

@@ -154,33 +154,3 @@ def contiguous_partitions(depth: int, k: int, min_size: int) -> tuple[tuple[int,
         if sizes.min() >= min_size:
             found.append(tuple(np.repeat(np.arange(1, k + 1), sizes).tolist()))
     return tuple(found)
-
-
-@lru_cache
-def contrast_weights(labels: tuple[int, ...], matched: bool) -> np.ndarray:
-    """(L, L) weights whose sum with a similarity matrix is its block contrast.
-
-    Mean similarity of two layers of one phase minus that of two layers of different phases. With
-    `matched` the two are compared at each distance in depth and the gaps averaged with weights
-    n₁n₂ / (n₁ + n₂): the coefficient of "same phase" in a regression that has an intercept for
-    each distance. NaN where no distance (or no pair at all) has both kinds.
-    """
-    labels_L = np.array(labels)
-    layer = np.arange(len(labels))
-    upper = np.triu(np.ones((len(labels),) * 2, dtype=bool), 1)
-    same = labels_L[:, None] == labels_L
-    distance = layer - layer[:, None]
-    weights, total = np.zeros(upper.shape), 0.0
-    for stratum in [distance == d for d in layer[1:]] if matched else [upper]:
-        inside, across = stratum & same, stratum & ~same
-        if inside.any() and across.any():
-            share = inside.sum() * across.sum() / stratum.sum()
-            weights += share * (inside / inside.sum() - across / across.sum())
-            total += share
-    return weights / total if total else np.full(upper.shape, np.nan)
-
-
-def contrast(similarity: np.ndarray, labels: Sequence[int], *, matched: bool) -> np.ndarray:
-    """Block contrast (…) of matrices (…, L, L); see `contrast_weights`."""
-    weights_LL = contrast_weights(tuple(labels), matched)
-    return np.einsum("...lm,lm->...", similarity, weights_LL)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from raptor.contrast import block_contrast
 from raptor.partition import partition
 from raptor.scorecard.evidence import EXACT, Evidence
 from raptor.scorecard.intervals import (
     contiguous_partitions,
-    contrast,
     mean,
     of_mean_profile,
     percentiles,
@@ -22,6 +22,8 @@ from raptor.scorecard.intervals import (
 from raptor.scorecard.thresholds import HARMLESS, IMAGES, STEADY, SWAPS
 from raptor.scorecard.verdicts import Estimate, Finding, NotTested, Part, joined
 from raptor.tables.swap_gap import cross_products, gap
+
+ONE_SIDED = "each end of its interval a one-sided 95 % bound"
 
 
 def blocks(evidence: Evidence) -> Finding:
@@ -44,7 +46,7 @@ def blocks(evidence: Evidence) -> Finding:
     others = contiguous_partitions(len(evidence.labels(teacher)), evidence.k, evidence.min_size)
     n, note = _images(evidence)
     return Finding(
-        f"exact permutation test over the {len(others)} contiguous partitions into "
+        f"exact permutation test ({ONE_SIDED}) over the {len(others)} contiguous partitions into "
         f"{evidence.k} segments, and bootstrap over images, of the similarity within minus across "
         f"phases at equal distance in depth{_by(methods)}",
         (Part("contrast above that of other partitions", above), Part("contrast", size)),
@@ -117,7 +119,8 @@ def speed_jumps(evidence: Evidence) -> Finding:
         spread = of_mean_profile(speeds_NL, lambda rows: _spread_inside(rows, phase_L), "steady")
         parts.append(Part("spread inside over mean speed", spread, STEADY, above=False))
     return Finding(
-        f"angular speed paired by image, and exact permutation test over {len(partitions)} "
+        f"angular speed paired by image, and exact permutation test ({ONE_SIDED}) over "
+        f"{len(partitions)} "
         "contiguous partitions",
         tuple(parts),
         len(speeds_NL),
@@ -164,7 +167,7 @@ def _blocks(evidence: Evidence, teacher: str, method: str) -> tuple[Estimate, Es
     """The contrast at equal distance among those of all partitions, and its size."""
     labels, (distance_LL, _) = evidence.labels(teacher, method), evidence.distance(teacher)
     others = [
-        float(contrast(-distance_LL, other, matched=True))
+        float(block_contrast(-distance_LL, other, matched=True))
         for other in contiguous_partitions(len(labels), evidence.k, evidence.min_size)
         if other != labels
     ]
@@ -199,8 +202,8 @@ def _contrast(evidence: Evidence, teacher: str, method: str) -> tuple[float, np.
     """Block contrast under the teacher's own phases, and of each resample."""
     labels = evidence.labels(teacher, method)
     distance_LL, resamples_RLL = evidence.distance(teacher)
-    value = float(contrast(-distance_LL, labels, matched=False))
-    return value, contrast(-resamples_RLL, labels, matched=False)
+    value = float(block_contrast(-distance_LL, labels))
+    return value, block_contrast(-resamples_RLL, labels)
 
 
 def _matched_contrast(evidence: Evidence, teacher: str, method: str) -> tuple[float, np.ndarray]:
@@ -208,8 +211,8 @@ def _matched_contrast(evidence: Evidence, teacher: str, method: str) -> tuple[fl
     labels = evidence.labels(teacher, method)
     distance_LL, resamples_RLL = evidence.distance(teacher)
     optimism = np.mean(_gained_by_cutting(evidence, method, distance_LL, resamples_RLL))
-    value = float(contrast(-distance_LL, labels, matched=True))
-    draws = contrast(-resamples_RLL, labels, matched=True)
+    value = float(block_contrast(-distance_LL, labels, matched=True))
+    draws = block_contrast(-resamples_RLL, labels, matched=True)
     return value - optimism, draws - optimism
 
 
@@ -220,7 +223,7 @@ def _gained_by_cutting(
     gains = []
     for one_LL in resamples_RLL:
         found = partition(one_LL, evidence.k, method=method, min_size=evidence.min_size).labels
-        gains.append(float(contrast(distance_LL - one_LL, found, matched=True)))
+        gains.append(float(block_contrast(distance_LL - one_LL, found, matched=True)))
     return [gain for gain in gains if not np.isnan(gain)] or [np.nan]
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from math import comb
-
 import numpy as np
 import pandas as pd
 
+from raptor.partition import contiguous_count
 from raptor.scorecard.evidence import METHOD, Evidence
 from raptor.scorecard.intervals import mean, standardised, with_images
 from raptor.scorecard.thresholds import (
@@ -50,8 +49,9 @@ def maxcut_beats_random(evidence: Evidence) -> Finding:
         if len(chosen) < SEEDS:
             left_out.append(f"{name}: {len(chosen)} Max-Cut students, at least {SEEDS} are needed")
         elif len(drawn) < PARTITIONS:
+            possible = contiguous_count(evidence.depth, k, evidence.min_size)
             left_out.append(
-                f"{name}: {len(drawn)} distinct random partitions of {_contiguous(evidence, k)}, "
+                f"{name}: {len(drawn)} distinct random partitions of {possible}, "
                 f"at least {PARTITIONS} are needed"
             )
         else:
@@ -182,12 +182,6 @@ def _by_partition(evidence: Evidence, students: pd.DataFrame, k: int) -> list[np
     cuts = cuts[(cuts["method"] == "random") & (cuts["k"] == k)]
     both = students.merge(cuts[["seed", "labels"]], on="seed").dropna(subset=["recovered"])
     return [group.to_numpy() for _, group in both.groupby("labels", sort=True)["recovered"]]
-
-
-def _contiguous(evidence: Evidence, k: int) -> int:
-    """How many contiguous partitions into k segments of at least `min_size` layers there are."""
-    depth = evidence.of_teacher("partitions")["labels"].iloc[0].count(",") + 1
-    return comb(depth - k * evidence.min_size + k - 1, k - 1)
 
 
 def _sigmas(chosen: np.ndarray, drawn: list[np.ndarray], k: int) -> Estimate:

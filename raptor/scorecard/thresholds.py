@@ -38,5 +38,5 @@ FITS = 3  # linear fits (claim 17)
 # --- ours: how intervals are made ---------------------------------------------------------------
 
 CONFIDENCE = 0.95  # of every interval
-LEVEL = 0.05  # of the permutation tests, on the claimed side
+LEVEL = 0.05  # of the permutation tests, on either side: with few partitions less is not reached
 RESAMPLES = 2000  # of a bootstrap over rows of a table

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import comb
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from raptor.partition import Partition, block_contrast, format_segments, partition, read_distances
+from raptor.contrast import block_contrast
+from raptor.partition import Partition, contiguous_count, format_segments, partition
+from raptor.phases import read_distances
 from raptor.tables.files import read_table, write_table
 from raptor.tables.phases import PERCENTILES, SIMILARITY
 
@@ -123,28 +124,22 @@ def shared_by_chance(cut: Partition, min_size: int) -> float:
 
     Uniform over all partitions into k segments of at least `min_size` layers.
     """
-
-    def ways(layers: int, segments: int) -> int:
-        spare = layers - segments * min_size
-        return comb(spare + segments - 1, segments - 1) if spare >= 0 else 0
-
     depth, k = len(cut.labels), cut.k
     there = (
-        ways(boundary, before) * ways(depth - boundary, k - before)
+        contiguous_count(boundary, before, min_size)
+        * contiguous_count(depth - boundary, k - before, min_size)
         for boundary in _boundaries(cut)
         for before in range(1, k)
     )
-    return sum(there) / ways(depth, k)
+    return sum(there) / contiguous_count(depth, k, min_size)
 
 
 def _contrast(
     name: str, whole_LL: np.ndarray, resamples_RLL: np.ndarray, cut: Partition
 ) -> dict[str, float]:
-    """Similarity within phases minus across, and its interval; NaN for phases of single layers."""
-    if cut.k == len(cut.labels):
-        return dict.fromkeys((name, f"{name}_low", f"{name}_high"), np.nan)
-    resampled = [-block_contrast(one, cut.labels) for one in resamples_RLL]
-    return {name: -block_contrast(whole_LL, cut.labels), **_interval(name, resampled)}
+    """Similarity within phases minus across, and its interval."""
+    whole, resampled = (-block_contrast(one, cut.labels) for one in (whole_LL, resamples_RLL))
+    return {name: float(whole), **_interval(name, resampled)}
 
 
 def _interval(name: str, values: Sequence[float]) -> dict[str, float]:

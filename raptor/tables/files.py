@@ -45,10 +45,12 @@ def read_table(path: Path, columns: str = "") -> pd.DataFrame:
             na_values=MISSING,
         )
     except (OSError, ValueError) as error:
-        raise RaptorError(f"{path}: not a readable table ({error}); make it again") from None
+        raise RaptorError(
+            f"{path}: not a readable table ({error}); delete it and run again"
+        ) from None
     missing = [name for name in columns.split() if name not in table]
     if missing:
-        raise RaptorError(f"{path}: has no column {', '.join(missing)}; make it again")
+        raise RaptorError(f"{path}: has no column {', '.join(missing)}; delete it and run again")
     return table
 
 

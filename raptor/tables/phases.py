@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from raptor.partition import OPTIMISED, block_contrast
+from raptor.contrast import block_contrast
+from raptor.partition import OPTIMISED
 from raptor.tables.files import read_table, read_tables, write_table
 from raptor.tables.summary import summarise
 
@@ -60,25 +61,23 @@ def contrast(
 ) -> dict[str, object]:
     """`contrast` of one matrix under one partition, and its interval `contrast_low, contrast_high`.
 
-    NaN without a partition, and where it has no pair of layers inside a phase, or none across.
+    NaN without a partition.
     """
-    labels = [] if cut is None else json.loads(cut["labels"])
-    if len(set(labels)) in (0, 1, len(labels)):  # no pair of layers inside, or none across
+    if cut is None:
         return {"contrast": np.nan, "contrast_low": np.nan, "contrast_high": np.nan}
+    labels = json.loads(cut["labels"])
     sign = -1 if measure in DISTANCES else 1
     matrix_LL = entries.pivot_table(index="layer_a", columns="layer_b", values="value").to_numpy()
     low = high = np.nan
     # Fewer than two units to resample give no interval, of an entry or of the contrast.
     if bootstrap is not None and entries["ci_low"].notna().any():
         with np.load(bootstrap) as arrays:
-            resamples = [
-                block_contrast(sign * one, labels) for one in arrays[f"{measure}_bootstrap"]
-            ]
+            resamples = block_contrast(sign * arrays[f"{measure}_bootstrap"], labels)
         low, high = np.percentile(resamples, PERCENTILES)
     return {
         "method": cut["method"],
         "k": cut["k"],
-        "contrast": block_contrast(sign * matrix_LL, labels),
+        "contrast": float(block_contrast(sign * matrix_LL, labels)),
         "contrast_low": low,
         "contrast_high": high,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from raptor.errors import RaptorError
+from raptor.student import read_index
 from raptor.tables import published
 from raptor.tables.files import read_table, read_tables, write_table
 from raptor.tables.gather import STUDENT
@@ -141,7 +141,7 @@ def training_curves(*, students: Sequence[Path], study: Study, output: Path) -> 
     tables = [
         _history(Path(index).parent / entry["file"], entry)
         for index in students
-        for entry in _entries(index)
+        for entry in read_index(index)
         if tuple(entry[key] for key in INDEX) in wanted
     ]
     if not tables:
@@ -149,13 +149,6 @@ def training_curves(*, students: Sequence[Path], study: Study, output: Path) -> 
             "no student to draw; check that figures.training_curves.studies names one"
         )
     write_table(pd.concat(tables, ignore_index=True), output)
-
-
-def _entries(index: Path) -> list[dict[str, Any]]:
-    try:
-        return json.loads(Path(index).read_text(encoding="utf-8"))["students"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RaptorError(f"{index}: no index of students ({error}); train them again") from None
 
 
 def _history(student: Path, entry: dict[str, Any]) -> pd.DataFrame:

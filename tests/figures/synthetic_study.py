@@ -12,7 +12,7 @@ import pandas as pd
 
 from raptor import tables
 from raptor.config.analysis import PartitionConfig
-from raptor.partition import write_partitions
+from raptor.phases import write_partitions
 from raptor.scorecard import scorecard
 
 STUDENT = ["teacher", "recipe", "partition", "k", "seed"]

@@ -21,7 +21,13 @@ from synthetic_study import MOVEMENT, Study, tabulate
 
 from raptor import figures
 from raptor.captions import render
-from raptor.config.figures import FidelityFigure, FiguresConfig, RecipesFigure, TeachersFigure
+from raptor.config.figures import (
+    FidelityFigure,
+    FiguresConfig,
+    PartitionFigure,
+    RecipesFigure,
+    TeachersFigure,
+)
 from raptor.errors import RaptorError
 from raptor.figures import (
     angular_speed,
@@ -61,6 +67,7 @@ OPTIONAL = {
     "overfitting": TeachersFigure(teachers=["vit"], recipe="start"),
     "training_paradigms": RecipesFigure(teacher="vit", recipes=["forcing"]),
     "saturation": FidelityFigure(),
+    "partition_comparison": PartitionFigure(),
 }
 
 
@@ -317,7 +324,7 @@ def kept(recovered: float, r2: float) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("recovered", "r2", "expected", "absent"),
     [
-        (0.99, 0.95, "the means reach these shares", "falls short"),
+        (0.99, 0.95, "Here the mean reaches this share (k = 3).", "falls short"),
         (
             0.97,
             0.95,
@@ -415,13 +422,18 @@ def teachers_side_by_side(columns: str, rows: dict[str, tuple]) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("similarity", "r2", "expected", "absent"),
     [
-        ((0.5, 0.6), (0.90, 0.95), "This run agrees: both rise.", "disagrees"),
-        ((0.5, 0.6), (0.90, 0.91), "both rise, though not both by more than", "disagrees"),
-        ((0.5, 0.6), (0.95, 0.90), "layers are more similar, but Raptors not more", "both rise"),
-        ((0.6, 0.5), (0.90, 0.95), "Raptors are more faithful, but layers not", "both rise"),
-        ((0.6, 0.5), (0.95, 0.90), "**This run disagrees**: neither rises", "agrees only"),
-        ((0.5, 0.505), (0.9, 0.95), "higher interval does not lie above", "intervals apart"),
-        ((0.5, 0.505), (0.9, 0.95), "both rise, though not both by more than", "disagrees"),
+        ((0.5, 0.6), (0.90, 0.95), "This run agrees: both rise by more", "disagrees"),
+        ((0.5, 0.6), (0.90, 0.91), "the similarity rises, R² changes by no more", "disagrees"),
+        ((0.5, 0.6), (0.95, 0.90), "disagrees**: R² falls, though the similarity rises", "both"),
+        ((0.6, 0.5), (0.90, 0.95), "disagrees**: the similarity falls, though R² rises", "both"),
+        ((0.6, 0.5), (0.95, 0.90), "disagrees**: the similarity and R² fall.", "agrees only"),
+        ((0.5, 0.505), (0.9, 0.95), "intervals overlap", "intervals apart"),
+        (
+            (0.5, 0.505),
+            (0.9, 0.91),
+            "**This run cannot tell**: the similarity and R² change",
+            "agrees",
+        ),
         ((0.5, 0.6), (0.4, 0.95), "**No Raptor is needed** for p = 0:", "disagrees"),
     ],
 )
@@ -449,9 +461,9 @@ def test_one_trained_teacher_tests_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("val", "r2", "expected", "absent"),
     [
-        ((2.3, 1.0, 1.4), (0.9, 0.8), "This run agrees: R² falls.", "disagrees"),
-        ((2.3, 1.0, 1.4), (0.9, 0.89), "R² falls, though by no more than the spread", "disagrees"),
-        ((2.3, 1.0, 1.4), (0.8, 0.9), "**This run disagrees**: R² does not fall", "agrees:"),
+        ((2.3, 1.0, 1.4), (0.9, 0.8), "This run agrees: R² falls by more", "disagrees"),
+        ((2.3, 1.0, 1.4), (0.9, 0.89), "**This run cannot tell**: R² changes", "agrees"),
+        ((2.3, 1.0, 1.4), (0.8, 0.9), "**This run disagrees**: R² rises", "agrees:"),
         ((2.3, 1.0, 0.9), (0.9, 0.8), "the teacher does not overfit, and this is not", "agrees"),
         ((2.3, 1.0, 1.4), (0.9, 0.4), "**No Raptor is needed** at epoch 50", "disagrees"),
     ],
@@ -587,17 +599,17 @@ def by_k(r2: dict[int, float], spread: float = 0.01) -> pd.DataFrame:
     ("r2", "expected", "absent"),
     [
         ({1: 0.5, 4: 0.8, 8: 0.9}, "from k = 4 to 8, changes R² by 0.100", "up to"),
-        ({1: 0.5, 4: 0.8, 8: 0.9}, "**it is not saturated**", "no more"),
-        ({1: 0.5, 4: 0.8, 8: 0.81}, "no more is gained: R² rises clearly up to k = 4.", "worse"),
-        ({1: 0.5, 4: 0.51, 8: 0.52}, "R² rises clearly up to k = 1.", "**"),
-        ({1: 0.5, 4: 0.8, 8: 0.7}, "makes it **worse**, and R² rises clearly up to k = 4", "no m"),
+        ({1: 0.5, 4: 0.8, 8: 0.9}, "R² is **not saturated**", "No more"),
+        ({1: 0.5, 4: 0.8, 8: 0.81}, "No more R² is gained: it rises clearly up to k = 4.", "worse"),
+        ({1: 0.5, 4: 0.51, 8: 0.52}, "it rises clearly up to k = 1.", "**"),
+        ({1: 0.5, 4: 0.8, 8: 0.7}, "makes R² **worse**; it rises clearly up to k = 4", "No m"),
     ],
 )
 def test_saturation_is_judged_against_the_spread(r2, expected, absent, tmp_path):
     text = says("saturation", by_k(r2), tmp_path).removeprefix("**How many blocks does it take?**")
     assert expected in text
     assert absent not in text
-    assert "a standard deviation of 0.020 in R²" in text  # √2 · 0.01 · √2, of two students
+    assert "by a standard deviation of 0.020 and 2.0 points)" in text
     assert "With k = 8 there is a block for every layer of the teacher: what" in text
     assert f"is lacking of its R² there ({r2[8]:.3f}) is training left undone" in text
     assert "With k = 4" not in text

@@ -14,11 +14,12 @@ import planted
 import pytest
 from planted import FALSE, NOISY, TRUE, evidence
 
+from raptor.contrast import block_contrast
 from raptor.errors import RaptorError
 from raptor.partition import partition
 from raptor.scorecard import COLUMNS, score, scorecard
 from raptor.scorecard.claims import CLAIMS
-from raptor.scorecard.intervals import contiguous_partitions, contrast, placement
+from raptor.scorecard.intervals import contiguous_partitions, placement
 from raptor.scorecard.tidy import TABLES
 from raptor.scorecard.verdicts import VERDICTS, Estimate, Finding, NotTested, Part, judge
 
@@ -142,8 +143,8 @@ def test_near_layers_being_alike_makes_no_blocks():
     """The plain contrast of a matrix that depends on distance alone is large; claim 1 is not."""
     distance = planted.toeplitz()
     labels = partition(distance, 3, min_size=1).labels
-    assert contrast(-distance, labels, matched=False) > 0.1
-    assert contrast(-distance, labels, matched=True) == pytest.approx(0, abs=1e-12)
+    assert block_contrast(-distance, labels, matched=False) > 0.1
+    assert block_contrast(-distance, labels, matched=True) == pytest.approx(0, abs=1e-12)
     given = planted.similar(planted.resampled(distance, 0.01, 3))
     assert verdict("blocks", given) != "supported"
 
@@ -196,12 +197,12 @@ def test_the_published_dinov2_matrix_has_blocks():
     distance = pd.read_csv(PUBLISHED, index_col=0).to_numpy()
     labels = partition(distance, 3, min_size=2).labels
     others = [
-        float(contrast(-distance, other, matched=True))
+        float(block_contrast(-distance, other, matched=True))
         for other in contiguous_partitions(12, 3, 2)
         if other != labels
     ]
     assert len(others) == 27
-    assert placement(float(contrast(-distance, labels, matched=True)), others).low > 0
+    assert placement(float(block_contrast(-distance, labels, matched=True)), others).low > 0
 
 
 # --- the rule ------------------------------------------------------------------------------------

@@ -11,11 +11,10 @@ import planted
 import pytest
 from scipy import stats
 
-from raptor.partition import block_contrast, partition
-from raptor.scorecard import dynamics, phases, students
+from raptor.partition import contiguous_count, partition
+from raptor.scorecard import dynamics, phases
 from raptor.scorecard.intervals import (
     contiguous_partitions,
-    contrast,
     kendall_counts,
     mean,
     placement,
@@ -69,24 +68,6 @@ def test_contiguous_partitions_are_all_of_them():
     assert len(set(found)) == len(found) == comb(7, 2)
     assert all(sorted(labels) == list(labels) and set(labels) == {1, 2, 3} for labels in found)
     assert len(contiguous_partitions(12, 3, 2)) == comb(12 - 6 + 2, 2)
-
-
-def test_plain_contrast_is_that_of_the_partition_module():
-    matrix = RNG(1).random((6, 6))
-    labels = (1, 1, 2, 2, 2, 3)
-    symmetric = matrix + matrix.T
-    expected = block_contrast(symmetric, labels)
-    assert contrast(symmetric, labels, matched=False) == pytest.approx(expected)
-
-
-def test_matched_contrast_is_the_coefficient_of_a_regression_on_phase_and_distance():
-    matrix, labels = RNG(2).random((7, 7)), (1, 1, 1, 2, 2, 3, 3)
-    symmetric = matrix + matrix.T
-    a, b = np.triu_indices(7, 1)
-    same = np.equal(*(np.array(labels)[i] for i in (a, b)))
-    design = np.column_stack([same, *(b - a == distance for distance in range(1, 7))])
-    coefficient = np.linalg.lstsq(design.astype(float), symmetric[a, b], rcond=None)[0][0]
-    assert contrast(symmetric, labels, matched=True) == pytest.approx(coefficient)
 
 
 def test_the_smallest_mean_is_neither_missed_nor_made_up():
@@ -170,7 +151,9 @@ def test_the_s_curve_is_found_where_it_is():
 
 
 def test_how_many_partitions_there_are():
-    given = planted.maxcut_beats_random("true")
     for k in (2, 3, 4):
-        assert students._contiguous(given, k) == len(contiguous_partitions(planted.DEPTH, k, 1))
+        for least in (1, 2, 3):
+            there = len(contiguous_partitions(planted.DEPTH, k, least))
+            assert contiguous_count(planted.DEPTH, k, least) == there
+    assert planted.maxcut_beats_random("true").depth == planted.DEPTH
     assert partition(planted.phases(), 3, min_size=1).labels == planted.LABELS
