@@ -37,7 +37,7 @@ TEACHER = TrainedTeacher(
     depth=8, width=48, heads=4, mlp_ratio=2.0, patch_size=7, registers=4,
     training=TeacherTraining(epochs=1),
 )  # fmt: skip
-DATA = DataConfig(splits=Splits(train=1, val=1, test=1), image_size=28, mean=[0.0], std=[1.0])
+DATA = DataConfig(splits=Splits(train=2, val=2, test=2), image_size=28, mean=[0.0], std=[1.0])
 IMAGES, BATCH, REPEATS = 5000, 64, 7
 EXTRACTED, EXTRACTIONS = 2560, 4  # images and repetitions of the extraction benchmark
 LARGE, LARGE_IMAGES = (13, 65, 192), 1280  # states, tokens, width
@@ -91,7 +91,7 @@ def _source(images: int, teacher: Any = None) -> write.Source:
     small = build_teacher(TEACHER, DATA, num_classes=10).eval().requires_grad_(False)
     return write.Source(
         teacher=teacher or small,
-        file=TeacherFile(name="bench", sha256="0" * 64),
+        file=TeacherFile(name="bench", sha256="0" * 64, path="bench"),
         splits={"train": Pixels(images)},
         data={},
         device=torch.device("cpu"),

@@ -36,8 +36,9 @@ from raptor.config.analysis import CostConfig
 from raptor.errors import RaptorError
 from raptor.files import replacing
 from raptor.models.raptor import Raptor
-from raptor.probes.inputs import load_student, read_index
+from raptor.probes.inputs import load_student
 from raptor.stored import open_teacher
+from raptor.student import read_index
 from raptor.teachers.files import teacher_facts
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,8 @@ from raptor.activations.read import Activations
 from raptor.config.analysis import SwapsConfig
 from raptor.errors import RaptorError
 from raptor.files import replacing
-from raptor.partition import Partition, format_segments, read_partition
+from raptor.partition import Partition, format_segments
+from raptor.phases import read_partition
 from raptor.seeds import derive_seed
 from raptor.stored import open_teacher
 from raptor.teachers.adapter import Teacher
@@ -142,15 +143,16 @@ def swap_layers(
     output: Path,
     device: torch.device,
     seed: int,
+    head: Path | None = None,
 ) -> None:
-    """Accuracy, with the teacher's own head, of every swap of the sizes in `config`.
+    """Accuracy, with the teacher's own head or else `head`, of every swap of the sizes in `config`.
 
     Phases are those of the first row of the table `partition`. Writes one row per swap:
     `accuracy` and `accuracy_teacher` in [0, 1] on `n` images of `config.split`, `drop` their
     difference, `relative_error` the mean over images of ‖ã_L − a_L‖_F / ‖a_L‖_F, and
     `distance`, the mean number of layers between source and target.
     """
-    model, store = open_teacher(teacher, activations, device)
+    model, store = open_teacher(teacher, activations, device, head=head)
     name, cut = Path(teacher).stem, _read_phases(partition, model.depth)
     swaps = [
         swap
@@ -164,7 +166,7 @@ def swap_layers(
             seed=derive_seed(seed, "swaps", config.seed, name, size, kind),
         )
     ]
-    found, reference = measure_swaps(model, store, config.split, swaps, device)
+    found, reference = measure_swaps(model, store, config.split, swaps, device, config.images)
     table = pd.DataFrame(
         {
             "teacher": name,
@@ -194,14 +196,16 @@ def measure_swaps(
     split: str,
     swaps: Sequence[Swap],
     device: torch.device | str = "cpu",
+    most: int | None = None,
 ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """`accuracy` and `relative_error` (one entry per swap), and the teacher's `accuracy` on `n`.
 
-    One pass over the stored states of `split`; every swap runs on each block of images.
+    One pass over the stored states of `split`, of its first `most` images if given; every swap
+    runs on each block of images.
     """
     hits, error = np.zeros(len(swaps)), np.zeros(len(swaps))
     images, hits_teacher, logged = 0, 0, time.monotonic()
-    for _, block_BSTD, labels in store.blocks(split, IMAGES, None):
+    for _, block_BSTD, labels in store.blocks(split, IMAGES, None, most):
         states_BSTD = torch.from_numpy(block_BSTD).to(device)
         labels_B = torch.as_tensor(labels, device=device)
         last_BTD = states_BSTD[:, -1]

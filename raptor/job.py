@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +77,11 @@ def job(snakemake: Any) -> Iterator[Job]:
             seconds=seconds,
         ),
     )
+
+
+def optional(files: Sequence[str]) -> Path | None:
+    """An input that a rule may do without: Snakemake gives a list of one path, or of none."""
+    return Path(files[0]) if files else None
 
 
 def _checksum(path: Path) -> str:

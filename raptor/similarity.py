@@ -34,6 +34,8 @@ from raptor.seeds import derive_seed
 from raptor.tokens import TokenLayout
 
 if TYPE_CHECKING:
+    import torch
+
     from raptor.config.analysis import SimilarityConfig
 
 log = logging.getLogger(__name__)
@@ -271,15 +273,21 @@ def _refuse(states_BLTD: np.ndarray, layout: TokenLayout, first: int) -> None:
 
 
 def write_similarity(
-    *, activations: Path, config: SimilarityConfig, output: Path, matrices: Path
+    *,
+    activations: Path,
+    config: SimilarityConfig,
+    output: Path,
+    matrices: Path,
+    device: torch.device | str = "cpu",
 ) -> None:
-    """All measures of one teacher from its store of activations.
+    """All measures of one teacher from its states.
 
-    `activations`: the manifest. `output`, `matrices`: as `save_similarity` writes them.
+    `activations`: the manifest; `device` runs the teacher where they are streamed. `output`,
+    `matrices`: as `save_similarity` writes them.
     """
     from raptor.activations.read import Activations
 
-    store = Activations(activations)
+    store = Activations(activations, device)
     first, last = store.splits[config.split]
     blocks = logged(store.blocks(config.split, config.batch_images), last - first, "similarity")
     result = similarity(blocks, store.layout, bootstrap=config.bootstrap, seed=config.seed)

@@ -14,13 +14,17 @@ from raptor.teachers.files import load_teacher
 
 
 def open_teacher(
-    teacher: Path, activations: Path, device: torch.device | str = "cpu"
+    teacher: Path,
+    activations: Path,
+    device: torch.device | str = "cpu",
+    *,
+    head: Path | None = None,
 ) -> tuple[Teacher, Activations]:
-    """The teacher on `device` and the reader of its states.
+    """The teacher on `device`, with `head` if it has none, and the reader of its states.
 
     RaptorError where the states were extracted from other weights.
     """
-    model, store = load_teacher(teacher, device), Activations(activations)
+    model, store = load_teacher(teacher, device, head=head), Activations(activations, device)
     if store.manifest.teacher.sha256 != sha256(teacher):
         raise RaptorError(
             f"{activations}: holds the states of other weights ({store.manifest.teacher.name}) "

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from raptor.config.experiment import Experiment
-from raptor.config.teachers import UntrainedTeacher
+from raptor.config.teachers import TimmTeacher, TrainedTeacher, UntrainedTeacher
 from raptor.student import Student
 
 # In the order in which they are drawn, printed and reported.
@@ -121,15 +121,35 @@ def student_jobs(
     return jobs
 
 
+def teachers_by_rule(config: Experiment) -> dict[str, list[str]]:
+    """The rule that makes a teacher -> those that it makes."""
+    rules: dict[str, list[str]] = {
+        f"{name}_teacher": [] for name in ("train", "untrained", "checkpoint", "timm")
+    }
+    for name, spec in config.teachers.items():
+        if isinstance(config.origin(name), TimmTeacher):  # random weights are timm's business too
+            rules["timm_teacher"].append(name)
+        else:
+            kind = "train" if isinstance(spec, TrainedTeacher) else spec.kind
+            rules[f"{kind}_teacher"].append(name)
+    return rules
+
+
 def partitioned_teachers(config: Experiment) -> list[str]:
     """The teachers deep enough to be cut into the largest k of `partition.k`."""
     layers = max(config.partition.k) * config.partition.min_size
-    return [name for name in config.teachers if config.architecture(name).depth >= layers]
+    return [name for name in config.teachers if config.shape(name).depth >= layers]
 
 
 def optional(config: Experiment) -> dict[str, object]:
     """What a target is drawn from, where an experiment may do without it; None where it does."""
-    figures = ("stochastic_depth", "training_paradigms", "overfitting", "saturation")
+    figures = (
+        "partition_comparison",
+        "stochastic_depth",
+        "training_paradigms",
+        "overfitting",
+        "saturation",
+    )
     drawn = {name: getattr(config.figures, name) for name in (*figures, "table_ablations")}
     drawn |= {"branch_similarity": config.branches, "table_cost": config.cost}
     return drawn | dict.fromkeys(DYNAMICS, config.dynamics)

@@ -8,22 +8,32 @@ import torch
 from torch.nn import functional as F
 
 from raptor.config.data import DataConfig
-from raptor.config.teachers import TrainedTeacher
-from raptor.plan import BACKWARD, teacher_flops
+from raptor.config.shape import Shape
+from raptor.config.teachers import Architecture
+from raptor.flops import BACKWARD, teacher_flops
 from raptor.teachers.build import build_teacher
 
 WARM_UP = 2  # steps that are not timed
+BATCH = 64
 
 
 def training_flops(
-    spec: TrainedTeacher, data: DataConfig, device: torch.device, *, seconds: float = 3.0
+    shape: Shape, data: DataConfig, device: torch.device, *, seconds: float = 3.0
 ) -> float:
-    """FLOP/s of optimiser steps of this teacher on random images, for so many seconds or more."""
+    """FLOP/s of optimiser steps of a ViT of this shape, on random images, for so many seconds."""
+    spec = Architecture(
+        depth=shape.depth,
+        width=shape.width,
+        heads=shape.heads,
+        mlp_ratio=shape.mlp_products / (2 * shape.width**2),
+        patch_size=shape.patch_size,
+        registers=shape.registers,
+        stem=shape.stem,
+    )
     teacher = build_teacher(spec, data, num_classes=10).to(device).train()
     optimizer = torch.optim.AdamW(teacher.parameters(), fused=True)
-    size = spec.training.batch_size
-    images = torch.randn(size, data.channels, data.image_size, data.image_size, device=device)
-    labels = torch.randint(10, (size,), device=device)
+    images = torch.randn(BATCH, data.channels, data.image_size, data.image_size, device=device)
+    labels = torch.randint(10, (BATCH,), device=device)
 
     def step() -> None:
         F.cross_entropy(teacher(images), labels).backward()
@@ -39,7 +49,7 @@ def training_flops(
         _wait(device)
         steps += 1
     elapsed = time.perf_counter() - started
-    return steps * size * (1 + BACKWARD) * teacher_flops(spec, data) / elapsed
+    return steps * BATCH * (1 + BACKWARD) * teacher_flops(shape, data) / elapsed
 
 
 def _wait(device: torch.device) -> None:

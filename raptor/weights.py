@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from raptor.errors import RaptorError
+from raptor.errors import RaptorError, first_line
 from raptor.files import digest, replacing, sha256, write_json
 
 
@@ -79,6 +80,12 @@ def load_weights(module: nn.Module, path: Path, checksum: str, stage: str) -> No
                 "use the pair of files written together"
             )
     module.load_state_dict(weights)
+
+
+def why_unreadable(error: Exception) -> str:
+    """Why a foreign file could not be read; torch's own words advise to run the code in it."""
+    unsafe = isinstance(error, UnpicklingError)
+    return "it is damaged or holds more than tensors" if unsafe else first_line(error)
 
 
 def _shape(value: torch.Tensor | None) -> str:

@@ -102,7 +102,7 @@ def _stored(tmp_path_factory) -> Planted:
     teacher, path = make_teacher(), folder / "tiny.safetensors"
     save_teacher(teacher, path)
     splits = {name: Split(count, seed) for seed, (name, count) in enumerate(SIZES.items())}
-    file = TeacherFile(name="tiny", sha256=sha256(path))
+    file = TeacherFile(name="tiny", sha256=sha256(path), path=path.name)
     source = Source(teacher, file, splits, {}, torch.device("cpu"))
     config = ActivationsConfig(dtype="float32", chunk_images=16, shard_images=64)
     grid, output = plan(source, config), folder / "activations" / "tiny.json"

@@ -41,7 +41,7 @@ class MemoryStore:
             self.states = teacher.states(images).numpy()
         self.labels = labels
 
-    def blocks(self, split, size, layers=None):
+    def blocks(self, split, size, layers=None, images=None):
         assert split == "test"
         for start in range(0, len(self.states), size):
             part = slice(start, start + size)
@@ -225,7 +225,7 @@ def files(teacher, store, tmp_path, monkeypatch):
     save_teacher(teacher, tmp_path / "tiny.safetensors")
     source = SimpleNamespace(name="tiny", sha256=sha256(tmp_path / "tiny.safetensors"))
     store.manifest = SimpleNamespace(teacher=source)
-    monkeypatch.setattr("raptor.stored.Activations", lambda path: store)
+    monkeypatch.setattr("raptor.stored.Activations", lambda *_: store)
     write_labels(tmp_path / "maxcut-k2.csv", LABELS)
     return {
         "teacher": tmp_path / "tiny.safetensors",

@@ -24,25 +24,19 @@ from raptor.config.students import Recipe
 from raptor.config.teachers import TeacherTraining, TrainedTeacher
 from raptor.cost import count_flops, last_state, parameters, profiled_peak
 from raptor.dynamics.perturbation import deviations
-from raptor.models.initialise import build_raptor
-from raptor.plan import (
+from raptor.flops import (
     FLOAT,
-    Store,
     block_flops,
-    hidden_of,
     layout_of,
-    perturbed_applications,
-    plan,
     raptor_flops,
     raptor_parameters,
     step_applications,
-    store_grid,
-    student_work,
     teacher_flops,
     teacher_parameters,
-    teacher_work,
     training_memory,
 )
+from raptor.models.initialise import build_raptor
+from raptor.plan import Store, perturbed_applications, plan, store_grid, student_work, teacher_work
 from raptor.teachers.build import build_teacher
 from raptor.teachers.files import save_teacher
 from raptor.teachers.train import train_teacher
@@ -83,8 +77,8 @@ def counted(work) -> int:
 def test_flops_of_a_teacher(spec):
     teacher = build_teacher(spec, DATA, num_classes=10)
     found = count_flops(teacher.states, torch.randn(3, 1, 28, 28))
-    assert found == 3 * teacher_flops(spec, DATA)
-    assert teacher.layout == layout_of(spec, DATA)
+    assert found == 3 * teacher_flops(spec.shape, DATA)
+    assert teacher.layout == layout_of(spec.shape, DATA)
 
 
 @pytest.mark.parametrize("recipe", BLOCKS.values(), ids=BLOCKS.keys())
@@ -93,7 +87,7 @@ def test_flops_of_a_raptor(recipe):
     teacher = build_teacher(spec, DATA, num_classes=10)
     raptor = build_raptor(recipe, LABELS, teacher, 0).eval()
     state = torch.randn(3, teacher.layout.total, spec.width)
-    assert count_flops(last_state(raptor), state) == 3 * 5 * raptor_flops(recipe, spec, DATA)
+    assert count_flops(last_state(raptor), state) == 3 * 5 * raptor_flops(recipe, spec.shape, DATA)
 
 
 def test_flops_of_vit_b():
@@ -107,7 +101,7 @@ def test_a_training_step_costs_three_passes():
     teacher = build_teacher(spec, DATA, num_classes=10)
     images, labels = torch.randn(8, 1, 28, 28), torch.zeros(8, dtype=torch.long)
     found = counted(lambda: F.cross_entropy(teacher(images), labels).backward())
-    assert found == pytest.approx(3 * 8 * teacher_flops(spec, DATA), rel=0.02)
+    assert found == pytest.approx(3 * 8 * teacher_flops(spec.shape, DATA), rel=0.02)
 
 
 @pytest.mark.parametrize("forcing", [0.0, 0.5, 1.0])
@@ -118,7 +112,7 @@ def test_steps_of_both_stages(forcing):
     stage1 = {**STAGE, "steps": 1, "teacher_forcing": given}
     recipe = Recipe(depth_scaling=False, stage1=stage1, stage2={**STAGE, "steps": 1})
     raptor = build_raptor(recipe, LABELS, build_teacher(spec, DATA, num_classes=10), 0)
-    states = torch.randn(8, 6, layout_of(spec, DATA).total, spec.width)
+    states = torch.randn(8, 6, layout_of(spec.shape, DATA).total, spec.width)
     weights = torch.ones(5, states.shape[2])
     works = {
         "stage1": lambda: stage1_losses(raptor, states, weights, forcing).sum().backward(),
@@ -127,15 +121,15 @@ def test_steps_of_both_stages(forcing):
     for name, work in works.items():
         applied = step_applications(getattr(recipe, name), spec.depth, k=2)
         assert applied == (8 if (name, forcing) == ("stage1", 0.5) else 5)
-        expected = 3 * 8 * applied * raptor_flops(recipe, spec, DATA)
+        expected = 3 * 8 * applied * raptor_flops(recipe, spec.shape, DATA)
         # The first block of a chain needs no gradient of its input.
         assert counted(work) == pytest.approx(expected, rel=0.2)
 
 
 def test_work_of_a_student():
     recipe = Recipe(depth_scaling=False, stage1=STAGE, stage2=STAGE)
-    work = student_work(recipe, SPECS["patch"], DATA, k=2)
-    one = raptor_flops(recipe, SPECS["patch"], DATA)
+    work = student_work(recipe, SPECS["patch"].shape, DATA, k=2)
+    one = raptor_flops(recipe, SPECS["patch"].shape, DATA)
     # λ is 1, then between 0 and 1 at steps 1 and 2, and 0 from step 2.5 on.
     trained = 3 * 8 * (10 * 5 + 2 * (5 - 2) + 10 * 5)
     validated = (2 + 1) * 3 * DATA.splits.val * 5  # at steps 4, 8, 10; two rollouts in stage 1
@@ -148,11 +142,11 @@ def test_work_of_a_student():
 def test_parameters(block, depth_scaling):
     for spec in SPECS.values():
         teacher = build_teacher(spec, DATA, num_classes=10)
-        assert parameters(teacher.blocks) == teacher_parameters(spec)
+        assert parameters(teacher.blocks) == teacher_parameters(spec.shape)
         recipe = Recipe(block=block, depth_scaling=depth_scaling, stage2=STAGE)
         labels = LABELS[-spec.depth :] if spec.depth == 5 else [0, 1]
         raptor = build_raptor(recipe, labels, teacher, 0)
-        assert parameters(raptor) == raptor_parameters(recipe, spec, 2)
+        assert parameters(raptor) == raptor_parameters(recipe, spec.shape, 2)
 
 
 def test_the_published_store():
@@ -201,9 +195,13 @@ def test_memory_of_a_training_step(depth):
 
     step()
     teacher.zero_grad()
-    held = 3 * FLOAT * teacher_parameters(spec)  # weights and moments were there before
+    held = 3 * FLOAT * teacher_parameters(spec.shape)  # weights and moments were there before
     expected = training_memory(
-        teacher_parameters(spec), 64 * layout_of(spec, DATA).total, depth, 48, 2 * hidden_of(spec)
+        teacher_parameters(spec.shape),
+        64 * layout_of(spec.shape, DATA).total,
+        depth,
+        48,
+        2 * int(spec.width * spec.mlp_ratio),
     )
     assert 0.8 < (profiled_peak(step) + held) / expected < 1.25
 
@@ -213,7 +211,7 @@ def test_memory_of_a_student_step(block):
     spec, size = spec_of(width=48), 32
     recipe = Recipe(block=block, stage2={**STAGE, "batch_size": size})
     raptor = build_raptor(recipe, LABELS, build_teacher(spec, DATA, num_classes=10), 0)
-    tokens = layout_of(spec, DATA).total
+    tokens = layout_of(spec.shape, DATA).total
 
     def step():
         raptor.zero_grad()
@@ -223,7 +221,7 @@ def test_memory_of_a_student_step(block):
     step()
     raptor.zero_grad()
     found = profiled_peak(step) + 3 * FLOAT * parameters(raptor)
-    assert 0.8 < found / student_work(recipe, spec, DATA, k=2).memory_bytes < 1.25
+    assert 0.8 < found / student_work(recipe, spec.shape, DATA, k=2).memory_bytes < 1.25
 
 
 def test_time_of_a_training_within_a_factor_of_two(tmp_path):
@@ -235,14 +233,14 @@ def test_time_of_a_training_within_a_factor_of_two(tmp_path):
     trained = measured.model_copy(update={"depth": 8})
     ratios = []
     for attempt in range(3):  # what else the machine does can change in between
-        before = training_flops(measured, data, CPU, seconds=1.0)
+        before = training_flops(measured.shape, data, CPU, seconds=1.0)
         started = time.perf_counter()
         train_teacher(
             spec=trained, data=data, output=tmp_path / "vit.safetensors", identity="one",
             history=tmp_path / "history.csv", state=tmp_path / f"state{attempt}", device=CPU,
         )  # fmt: skip
         seconds = time.perf_counter() - started
-        after = training_flops(measured, data, CPU, seconds=1.0)
+        after = training_flops(measured.shape, data, CPU, seconds=1.0)
         expected = teacher_work(trained, data).flops / ((before + after) / 2)
         ratios.append(seconds / expected)
         if 0.5 < ratios[-1] < 2:
@@ -299,9 +297,9 @@ def test_the_dynamics_of_a_raptor():
     streamed, noisy = 100 + 40, 10
     assert one.images == 2 * (streamed + noisy)
     assert both.images - one.images == streamed + noisy
-    spec, data = config.architecture("vit"), config.data
-    block = block_flops(layout_of(spec, data).total, 16, 2 * 16 * 32)
-    of_raptor = raptor_flops(config.recipes["paper"], spec, data)
+    shape, data = config.shape("vit"), config.data
+    block = block_flops(layout_of(shape, data).total, 16, 2 * 16 * 32)
+    of_raptor = raptor_flops(config.recipes["paper"], shape, data)
     # All 6 layers of each image; noise in layers 0 and 3, followed with and without.
     more = 6 * (streamed + noisy) * of_raptor + noisy * 2 * (6 + 3) * (of_raptor - block)
     assert one.flops - 2 * (both.flops - one.flops) == more
@@ -339,7 +337,7 @@ def test_wrong_options_are_refused(wrong, capsys):
 
 
 def test_measured_here(capsys, monkeypatch):
-    monkeypatch.setattr("raptor.throughput.training_flops", lambda spec, *_: 1e9 * spec.depth)
+    monkeypatch.setattr("raptor.throughput.training_flops", lambda shape, *_: 1e9 * shape.depth)
     assert cli.main(["plan", str(ROOT / "config/smoke.yaml"), "--measure"]) == 0
     assert "hours at 0.006 TFLOP/s (measured here)" in capsys.readouterr().out  # vit is deepest
 
@@ -356,4 +354,4 @@ def test_planning_needs_no_torch():
 
 
 def test_tokens():
-    assert layout_of(SPECS["patch"], DATA) == TokenLayout(cls=1, registers=2, patches=16)
+    assert layout_of(SPECS["patch"].shape, DATA) == TokenLayout(cls=1, registers=2, patches=16)

@@ -8,17 +8,26 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 
-from raptor.activations.shards import Shards
+from raptor.activations.manifest import Grid
 
 READERS = 1  # threads, and tasks that are done ahead; a second one was no faster on two cores
 # A task makes several small batches: handing over one, and finding its places, cost as much as
 # its bytes.
 TASK_BYTES, TASK_BATCHES = 32 * 2**20, 16
+
+
+class States(Protocol):
+    """Where states come from: the shards of a store, or the teacher itself."""
+
+    grid: Grid
+
+    def gather(self, images: np.ndarray, layers: Sequence[int], out: torch.Tensor) -> None:
+        """Put the states of `images` (k, n), sorted in each row, into float32 (k, n, S', T, D)."""
 
 
 class Batch(NamedTuple):
@@ -30,7 +39,7 @@ class Batch(NamedTuple):
 
 
 def batches(
-    shards: Shards,
+    source: States,
     labels: torch.Tensor,
     order: Iterator[np.ndarray],
     batch_size: int,
@@ -41,7 +50,7 @@ def batches(
     Memory is used again once no batch of a task is in use: fresh pages cost several times what
     reading does.
     """
-    one = (batch_size, len(layers), *shards.grid.shape[2:])
+    one = (batch_size, len(layers), *source.grid.shape[2:])
     together = min(max(1, TASK_BYTES // (4 * math.prod(one))), TASK_BATCHES)
     shape = (together, *one)
     free: deque[np.ndarray] = deque(maxlen=READERS + 2)
@@ -49,7 +58,7 @@ def batches(
     def task(images: list[np.ndarray]) -> Iterator[Batch]:
         indices = np.sort(images)
         states, chosen = _lend(free, shape), torch.from_numpy(indices)
-        shards.gather(indices, layers, states)
+        source.gather(indices, layers, states)
         return map(Batch, chosen.unbind(), states.unbind(), labels[chosen].unbind())
 
     def submit() -> Future[Iterator[Batch]]:

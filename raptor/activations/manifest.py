@@ -15,11 +15,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from raptor.config.fields import NonNegativeInt, NonNegativeReal, PositiveInt, Section
-from raptor.errors import RaptorError
+from raptor.errors import RaptorError, first_line
 from raptor.files import digest, write_json
 from raptor.tokens import TokenLayout
 
-FORMAT = 1
+FORMAT = 2
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 # Zarr has no bfloat16: its 16 bits are stored as they are, under the name of an integer type.
 ZARR_DTYPE = {"float16": "float16", "bfloat16": "uint16", "float32": "float32"}
@@ -147,12 +147,14 @@ def _columns(parts: list[Rounding], name: str) -> list[tuple[float, ...]]:
 class TeacherFile(Section):
     name: str
     sha256: Sha256
+    path: str  # of its weights, from the manifest's folder
 
 
 class Manifest(Section):
     """The declared output of extraction; a store without it does not exist for a reader."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[2] = FORMAT
+    mode: Literal["store", "stream"]
     shape: Shape
     dtype: Dtype
     zarr_dtype: Literal["float16", "uint16", "float32"]  # uint16: the raw bits of bfloat16
@@ -164,8 +166,8 @@ class Manifest(Section):
     splits: dict[str, tuple[NonNegativeInt, NonNegativeInt]]  # first image, one after the last
     labels: list[int]
     sample_ids: list[str]
-    shards: list[Shard]
-    precision: Precision
+    shards: list[Shard]  # none where the states are streamed
+    precision: Precision | None  # not known where they are
 
     @property
     def grid(self) -> Grid:
@@ -186,9 +188,12 @@ class Manifest(Section):
             and borders[1:-1:2] == borders[2::2],
             "labels": len(self.labels) == images,
             "sample_ids": len(self.sample_ids) == images,
-            "shards": len(self.shards) == len(self.grid.shards),
-            "precision": {len(v) for v in self.precision.model_dump().values()} == {states},
         }
+        if self.mode == "store":
+            checks["shards"] = len(self.shards) == len(self.grid.shards)
+            checks["precision"] = self.precision is not None and all(
+                len(values) == states for values in self.precision.model_dump().values()
+            )
         wrong = [name for name, sound in checks.items() if not sound]
         if wrong:
             raise ValueError(f"{', '.join(wrong)} disagree with shape {self.shape}")
@@ -216,15 +221,15 @@ class Manifest(Section):
         except (ValidationError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RaptorError(
                 f"{path}: the manifest is damaged or of another version "
-                f"({_first_line(error)}); delete it and run the extraction again"
+                f"({_fault(error)}); delete it and run the extraction again"
             ) from error
 
 
-def _first_line(error: Exception) -> str:
+def _fault(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        fault = error.errors()[0]
-        return f"{'.'.join(map(str, fault['loc']))} {fault['msg']}".strip()
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))} {first['msg']}".strip()
+    return first_line(error)
 
 
 def store_folder(manifest: str | Path) -> Path:

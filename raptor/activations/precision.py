@@ -59,7 +59,8 @@ class Rounder:
         )
 
     def _scratch_like(self, states_BSTD: torch.Tensor) -> torch.Tensor:
-        if self._scratch is None or len(self._scratch) < len(states_BSTD):
+        scratch, wanted = self._scratch, states_BSTD.shape
+        if scratch is None or len(scratch) < len(states_BSTD) or scratch.shape[1:] != wanted[1:]:
             self._scratch = torch.empty_like(states_BSTD)
         return self._scratch[: len(states_BSTD)]
 

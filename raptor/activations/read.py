@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from raptor.activations.batches import Batch, batches
+from raptor.activations.batches import Batch, States, batches
 from raptor.activations.manifest import Manifest
 from raptor.activations.order import batch_order
 from raptor.activations.shards import Shards
@@ -16,7 +16,7 @@ from raptor.errors import RaptorError
 
 
 class Activations:
-    """States of one teacher, read from the store beside `manifest`.
+    """States of one teacher, from the store beside `manifest`, or computed on `device`.
 
     Opening checks that the manifest is complete and that each shard is there with its size;
     the checksum of a shard is verified when it is first read. A shard that is missing or not as
@@ -25,7 +25,7 @@ class Activations:
     `layers` picks states by number (0 is the embedding), in the given order; None is all.
     """
 
-    def __init__(self, manifest: str | Path) -> None:
+    def __init__(self, manifest: str | Path, device: torch.device | str = "cpu") -> None:
         self.path = Path(manifest)
         self.manifest = Manifest.load(manifest)
         self.shape: tuple[int, int, int, int] = self.manifest.shape
@@ -35,7 +35,14 @@ class Activations:
         self.labels = np.array(self.manifest.labels, dtype=np.int64)
         self.sample_ids = self.manifest.sample_ids
         self.teacher = self.manifest.teacher.name
-        self._shards = Shards(self.path, self.manifest)
+        self._states = self._source(device)
+
+    def _source(self, device: torch.device | str) -> States:
+        if self.manifest.mode == "store":
+            return Shards(self.path, self.manifest)
+        from raptor.activations.stream import Streamed  # timm takes seconds, a store needs none
+
+        return Streamed(self.path, self.manifest, device)
 
     def read(self, start: int, stop: int, layers: Sequence[int] | None = None) -> np.ndarray:
         """States of images [start, stop), float32 (n, S', T, D)."""
@@ -46,7 +53,7 @@ class Activations:
         for first in range(start, stop, size):
             images = np.arange(first, min(first + size, stop))
             part = out[first - start : first - start + size]
-            self._shards.gather(images[None], chosen, part[None])
+            self._states.gather(images[None], chosen, part[None])
         return out.numpy()
 
     def blocks(
@@ -91,7 +98,7 @@ class Activations:
         size = self.manifest.grid.chunk_images
         order = batch_order((first, last), size, batch_size, seed, first_step)
         labels, chosen = torch.from_numpy(self.labels), self._chosen(layers)
-        return batches(self._shards, labels, order, batch_size, chosen)
+        return batches(self._states, labels, order, batch_size, chosen)
 
     def _chosen(self, layers: Sequence[int] | None) -> list[int]:
         states = self.shape[1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -94,7 +95,7 @@ def extract(
     output: Path,
     device: torch.device,
 ) -> None:
-    """Store the states of every image; write the manifest `output` last.
+    """Store the states of every image, unless they are streamed; write the manifest `output` last.
 
     Images stand in the order train, val, test. Shards that an earlier run finished for the same
     teacher, data, code and dtype are verified and kept. Raises `RaptorError` where a state is
@@ -105,12 +106,19 @@ def extract(
 
     source = Source(
         teacher=load_teacher(teacher, device),
-        file=TeacherFile(name=Path(teacher).stem, sha256=sha256(teacher)),
+        file=TeacherFile(
+            name=Path(teacher).stem,
+            sha256=sha256(teacher),
+            path=os.path.relpath(teacher, Path(output).parent),
+        ),
         splits={name: open_split(data, name) for name in SPLITS},
         data=data.model_dump(mode="json"),
         device=device,
     )
     grid = plan(source, config)
+    if config.mode == "stream":
+        _manifest(source, grid, "stream", [], None).save(output)
+        return
     prepare(source, grid, output)
     entries = write_shards(source, grid, output, grid.shards)
     seal(source, grid, output, entries)
@@ -284,7 +292,20 @@ def seal(source: Source, grid: Grid, output: Path, entries: Mapping[int, Entry])
         )
     ordered = [entries[index] for index in grid.shards]
     precision = Precision.of([entry.rounding for entry in ordered])
-    manifest = Manifest(
+    shards = [entry.shard for entry in ordered]
+    _manifest(source, grid, "store", shards, precision).save(output)
+    log.info(
+        "%s: largest entry %.4g, relative rounding error of %s: max %.2g, rms %.2g",
+        source.file.name, max(precision.max_entry), grid.dtype,
+        max(precision.max_relative_error), max(precision.rms_relative_error),
+    )  # fmt: skip
+
+
+def _manifest(
+    source: Source, grid: Grid, mode: str, shards: list[Shard], precision: Precision | None
+) -> Manifest:
+    return Manifest(
+        mode=mode,
         shape=grid.shape,
         dtype=grid.dtype,
         zarr_dtype=ZARR_DTYPE[grid.dtype],
@@ -296,12 +317,6 @@ def seal(source: Source, grid: Grid, output: Path, entries: Mapping[int, Entry])
         splits=source.spans,
         labels=source.labels,
         sample_ids=source.sample_ids,
-        shards=[entry.shard for entry in ordered],
+        shards=shards,
         precision=precision,
     )
-    manifest.save(output)
-    log.info(
-        "%s: largest entry %.4g, relative rounding error of %s: max %.2g, rms %.2g",
-        source.file.name, max(precision.max_entry), grid.dtype,
-        max(precision.max_relative_error), max(precision.rms_relative_error),
-    )  # fmt: skip

@@ -13,6 +13,7 @@ from raptor.config.fields import (
     Name,
     NonNegativeInt,
     NonNegativeReal,
+    OneCut,
     PositiveInt,
     PositiveReal,
     Section,
@@ -62,11 +63,12 @@ class SwapsConfig(Section):
     """Layer swaps: exhaustive for one layer, `samples` draws per kind for more."""
 
     teachers: Some[Name]
-    partition: Method = "maxcut"
-    k: PositiveInt = 3
+    partition: OneCut = "maxcut"
+    k: Annotated[int, Field(ge=2)] = 3  # of one phase there is no other to swap with
     sizes: Some[PositiveInt] = [1, 2, 3]
     samples: PositiveInt = 60
     split: Split = "test"
+    images: PositiveInt | None = None  # the first n of the split, else all
     seed: NonNegativeInt = 0
 
 
@@ -87,7 +89,7 @@ class CostConfig(Section):
 
     teacher: Name
     recipe: Name
-    partition: Method = "maxcut"
+    partition: OneCut = "maxcut"
     k: Some[PositiveInt]
     images: PositiveInt = 64  # of the test split, one batch
     repeats: Annotated[int, Field(ge=2)] = 30

@@ -27,11 +27,6 @@ def _student_faults(
     config: Experiment, where: str, figure: TeachersFigure | RecipesFigure
 ) -> list[str]:
     """Every student set side by side must be trained, and differ in nothing else."""
-    if figure.partition.startswith("random"):
-        return [
-            f"{where}.partition: {figure.partition!r} is another partition for each seed; "
-            "choose maxcut, maxcut_exact or uniform"
-        ]
     if isinstance(figure, TeachersFigure):
         pairs = [(teacher, figure.recipe) for teacher in figure.teachers]
     else:
@@ -57,9 +52,11 @@ def _stochastic_depth_faults(config: Experiment) -> list[str]:
     faults, seen = [], {}
     for name in figure.teachers:
         spec = config.teachers[name]
-        if isinstance(spec, CheckpointTeacher):
+        trained_here = isinstance(config.origin(name), TrainedTeacher)
+        if isinstance(spec, CheckpointTeacher) or not trained_here:
             faults.append(
-                f"{where}: {name!r} is a checkpoint; choose trained or untrained teachers"
+                f"{where}: the stochastic_depth of {name!r} is not known here; choose teachers "
+                "that are trained here, or untrained"
             )
         elif isinstance(spec, TrainedTeacher):
             other = seen.setdefault(spec.stochastic_depth, name)
@@ -97,8 +94,7 @@ def _overfitting_faults(config: Experiment) -> list[str]:
 def _alike(config: Experiment, *teachers: str) -> bool:
     """Whether these teachers began with the same weights: one architecture, one seed."""
     first, *others = (
-        config.architecture(name).model_dump(include=set(Architecture.model_fields))
-        for name in teachers
+        config.origin(name).model_dump(include=set(Architecture.model_fields)) for name in teachers
     )
     return all(other == first for other in others)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from raptor.config.fields import (
-    Method,
     Name,
     NonNegativeInt,
     NonNegativeReal,
+    OneCut,
     PositiveInt,
     PositiveReal,
     Section,
@@ -39,7 +39,7 @@ class DynamicsConfig(Section):
 
     teachers: Some[Name]
     recipe: Name
-    partition: Method = "maxcut"
+    partition: OneCut = "maxcut"
     k: PositiveInt = 3
     images: PositiveInt = 500
     train_images: PositiveInt = 2000

@@ -20,10 +20,13 @@ from raptor.config.data import DataConfig
 from raptor.config.dynamics import DynamicsConfig
 from raptor.config.fields import Name, NonNegativeInt, Section
 from raptor.config.figures import FiguresConfig
+from raptor.config.shape import Shape
 from raptor.config.students import Recipe, StudentGrid
 from raptor.config.teachers import (
     CheckpointTeacher,
     Teacher,
+    TeacherTraining,
+    TimmTeacher,
     TrainedTeacher,
     UntrainedTeacher,
     conv_stem_layers,
@@ -50,15 +53,23 @@ class Experiment(Section):
     cost: CostConfig | None = None
     figures: FiguresConfig = FiguresConfig()
 
-    def architecture(self, teacher: str) -> TrainedTeacher:
-        """The trained teacher whose architecture (and initial weights) `teacher` has."""
+    def origin(self, teacher: str) -> TrainedTeacher | TimmTeacher:
+        """The teacher whose architecture (and initial weights) `teacher` has: itself, mostly."""
         spec = self.teachers[teacher]
         if isinstance(spec, UntrainedTeacher):
             spec = self.teachers[spec.like]
         elif isinstance(spec, CheckpointTeacher):
             spec = self.teachers[spec.of]
-        assert isinstance(spec, TrainedTeacher)
+        assert isinstance(spec, TrainedTeacher | TimmTeacher)
         return spec
+
+    def shape(self, teacher: str) -> Shape:
+        return self.origin(teacher).shape
+
+    def images(self, teacher: str) -> DataConfig:
+        """The data as this teacher sees them: normalised as it was trained."""
+        own = self.origin(teacher).model_dump(include={"mean", "std"}, exclude_none=True)
+        return self.data.model_copy(update=own)
 
     @model_validator(mode="after")
     def _consistent(self) -> Experiment:
@@ -73,12 +84,15 @@ class Experiment(Section):
 
 def _data_faults(config: Experiment) -> list[str]:
     data, faults = config.data, []
-    if data.source != "digits" and data.root is None:
+    if data.source == "image_folder" and data.given("image_folder") is None:
+        faults.append("data.root: source image_folder reads files; give the folder of the images")
+    if data.resize is not None and data.resize < data.image_size:
         faults.append(
-            f"data.root: source {data.source} reads files; give the folder that holds them"
+            f"data.resize: {data.resize} is less than data.image_size {data.image_size}, which is "
+            "cut out of it"
         )
     if data.source == "digits":
-        if data.root is not None:
+        if isinstance(data.root, str):
             faults.append(
                 f"data.root: {data.root!r}: source digits is embedded and reads no folder"
             )
@@ -86,12 +100,7 @@ def _data_faults(config: Experiment) -> list[str]:
             faults.append(
                 f"data.splits: {data.splits.total} images asked for, the embedded digits have 5000"
             )
-    probed = config.probes.classification.train_images
-    if probed is not None and probed > data.splits.train:
-        faults.append(
-            f"probes.classification.train_images: {probed} is more than the {data.splits.train} "
-            "images of data.splits.train"
-        )
+    faults += _probe_faults(config)
     for key in ("mean", "std"):
         if len(getattr(data, key)) != data.channels:
             faults.append(
@@ -106,10 +115,25 @@ def _data_faults(config: Experiment) -> list[str]:
     return faults
 
 
+def _probe_faults(config: Experiment) -> list[str]:
+    probe, train = config.probes.classification, config.data.splits.train
+    where, images = "probes.classification", probe.train_images or train
+    if images > train:
+        return [f"{where}.train_images: {images} is more than data.splits.train {train}"]
+    if probe.batch_size > images:
+        return [
+            f"{where}.batch_size: {probe.batch_size} is more than the {images} images trained on"
+        ]
+    return _warmup_faults(where, probe.warmup_steps, probe.epochs * -(-images // probe.batch_size))
+
+
 def _teacher_faults(config: Experiment) -> list[str]:
     faults = []
     for name, spec in config.teachers.items():
         where = f"teachers.{name}"
+        if isinstance(spec, TimmTeacher):
+            faults += _timm_faults(where, spec, config.data)
+            continue
         if isinstance(spec, TrainedTeacher):
             if spec.width % spec.heads:
                 faults.append(f"{where}.heads: {spec.heads} does not divide width {spec.width}")
@@ -126,29 +150,15 @@ def _teacher_faults(config: Experiment) -> list[str]:
                     f"{spec.patch_size} px patches of data.image_size {config.data.image_size} "
                     "cannot be reached, use stem: patch"
                 )
-            if spec.training.train_images and spec.training.train_images > config.data.splits.train:
-                faults.append(
-                    f"{where}.training.train_images: {spec.training.train_images} is more than "
-                    f"data.splits.train {config.data.splits.train}"
-                )
-            if spec.training.batch_size > config.data.splits.train:
-                faults.append(
-                    f"{where}.training.batch_size: {spec.training.batch_size} is more than "
-                    f"data.splits.train {config.data.splits.train}"
-                )
-            beyond = [e for e in spec.training.checkpoint_epochs if e > spec.training.epochs]
-            if beyond:
-                faults.append(
-                    f"{where}.training.checkpoint_epochs: {beyond} are beyond "
-                    f"epochs {spec.training.epochs}"
-                )
+            faults += _training_faults(f"{where}.training", spec.training, config.data.splits.train)
             continue
         key = "like" if isinstance(spec, UntrainedTeacher) else "of"
         source = config.teachers.get(getattr(spec, key))
-        if not isinstance(source, TrainedTeacher):
+        allowed = _of_kind(config, TrainedTeacher, *([TimmTeacher] if key == "like" else []))
+        if getattr(spec, key) not in allowed:
             faults.append(
-                f"{where}.{key}: {getattr(spec, key)!r} is not a trained teacher; "
-                f"choose from {_trained(config)}"
+                f"{where}.{key}: {getattr(spec, key)!r} is not a teacher that it can come from; "
+                f"choose from {allowed}"
             )
         elif (
             isinstance(spec, CheckpointTeacher)
@@ -161,8 +171,50 @@ def _teacher_faults(config: Experiment) -> list[str]:
     return faults
 
 
-def _trained(config: Experiment) -> list[str]:
-    return [n for n, spec in config.teachers.items() if isinstance(spec, TrainedTeacher)]
+def _training_faults(where: str, training: TeacherTraining, train: int) -> list[str]:
+    faults, images = [], training.train_images or train
+    if images > train:
+        faults.append(f"{where}.train_images: {images} is more than data.splits.train {train}")
+    elif training.batch_size > images:
+        faults.append(
+            f"{where}.batch_size: {training.batch_size} is more than the {images} images trained on"
+        )
+    else:
+        steps = training.epochs * training.steps_per_epoch(images)
+        faults += _warmup_faults(where, training.warmup_steps, steps)
+    beyond = [epoch for epoch in training.checkpoint_epochs if epoch > training.epochs]
+    if beyond:
+        faults.append(f"{where}.checkpoint_epochs: {beyond} are beyond epochs {training.epochs}")
+    return faults
+
+
+def _warmup_faults(where: str, warmup: int, steps: int) -> list[str]:
+    if warmup < steps:
+        return []
+    return [f"{where}.warmup_steps: {warmup} is not below the {steps} steps of the training"]
+
+
+def _timm_faults(where: str, spec: TimmTeacher, data: DataConfig) -> list[str]:
+    faults, patch = [], spec.shape.patch_size
+    if data.image_size % patch:
+        sizes = [data.image_size // patch * patch, -(-data.image_size // patch) * patch]
+        faults.append(
+            f"data.image_size: {data.image_size} is not a multiple of the patch size {patch} of "
+            f"{where} ({spec.model}); choose {sizes[0] or sizes[1]} or {sizes[1]}"
+        )
+    for key in ("mean", "std"):
+        given = getattr(spec, key)
+        if given is not None and len(given) != data.channels:
+            faults.append(f"{where}.{key}: {given}: give {data.channels} value(s), one per channel")
+    if spec.weights in ("none", "own"):
+        faults.append(f"{where}.weights: {spec.weights!r}: give pretrained, random or a file")
+    if spec.head in ("pretrained", "random"):
+        faults.append(f"{where}.head: {spec.head!r}: give none, own or a file")
+    return faults
+
+
+def _of_kind(config: Experiment, *kinds: type) -> list[str]:
+    return [name for name, spec in config.teachers.items() if isinstance(spec, kinds)]
 
 
 def _partition_faults(config: Experiment) -> list[str]:
@@ -170,6 +222,13 @@ def _partition_faults(config: Experiment) -> list[str]:
     faults = _unknown("swaps.teachers", swaps.teachers, config.teachers)
     studied = {name for grid in config.students.values() for name in grid.teachers}
     studied = [name for name in config.teachers if name in studied.union(swaps.teachers)]
+    for teacher in [] if faults else swaps.teachers:
+        depth = config.shape(teacher).depth
+        faults += [
+            f"swaps.sizes: {size} is more than the {depth} layers of teacher {teacher}"
+            for size in swaps.sizes
+            if size > depth
+        ]
     for k in config.partition.k:
         faults += _cut_faults(config, "partition.k", studied, k)
     if config.branches is not None:
@@ -192,7 +251,7 @@ def _computed_faults(config: Experiment, section: str, method: str, k: int) -> l
 def _cut_faults(config: Experiment, where: str, teachers: list[str], k: int) -> list[str]:
     faults, min_size = [], config.partition.min_size
     for teacher in teachers:
-        depth = config.architecture(teacher).depth
+        depth = config.shape(teacher).depth
         if k > depth:
             faults.append(f"{where}: k = {k} is more than the {depth} layers of teacher {teacher}")
         elif k * min_size > depth:
@@ -291,16 +350,16 @@ def _beyond_teacher(config: Experiment) -> list[str]:
     faults = []
     sources, rank = config.dynamics.perturbation.source_layers or [], config.dynamics.dmd.rank or 0
     for teacher in config.dynamics.teachers:
-        architecture = config.architecture(teacher)
-        beyond = [layer for layer in sources if layer >= architecture.depth]
+        shape = config.shape(teacher)
+        beyond = [layer for layer in sources if layer >= shape.depth]
         if beyond:
             faults.append(
                 f"dynamics.perturbation.source_layers: {beyond} are not below the depth "
-                f"{architecture.depth} of teacher {teacher}"
+                f"{shape.depth} of teacher {teacher}"
             )
-        if rank > architecture.width:
+        if rank > shape.width:
             faults.append(
-                f"dynamics.dmd.rank: {rank} is more than the width {architecture.width} of "
+                f"dynamics.dmd.rank: {rank} is more than the width {shape.width} of "
                 f"teacher {teacher}"
             )
     return faults

@@ -32,6 +32,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$", max_length=64)]
 Split = Literal["train", "val", "test"]
 Measure = Literal["cosine", "cosine_all_tokens", "mean_squared_difference", "cka"]
 Method = Literal["maxcut", "maxcut_exact", "uniform", "random", "random_scattered"]
+OneCut = Literal["maxcut", "maxcut_exact", "uniform"]  # the same partition for every seed
 
 
 def _distinct(values: list) -> list:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from raptor.config.fields import Method, Name, PositiveInt, PositiveReal, Section, Some
+from raptor.config.fields import Name, OneCut, PositiveInt, PositiveReal, Section, Some
 
 
 class Picture(Section):
@@ -42,6 +42,7 @@ class FidelityFigure(Figure):
 
 
 class PartitionFigure(Figure):
+    row_height_in: PositiveReal = Field(default=2.8, description="of one row of panels")
     studies: Some[Name] = Field(default=["partitions"])
 
 
@@ -54,7 +55,7 @@ class TeachersFigure(Figure):
 
     teachers: Some[Name]
     recipe: Name
-    partition: Method = "maxcut"
+    partition: OneCut = "maxcut"
     k: PositiveInt = 3
 
 
@@ -63,7 +64,7 @@ class RecipesFigure(Figure):
 
     teacher: Name
     recipes: Some[Name]
-    partition: Method = "maxcut"
+    partition: OneCut = "maxcut"
     k: PositiveInt = 3
 
 
@@ -77,7 +78,6 @@ class FiguresConfig(Section):
 
     similarity_matrices: MatrixFigure = MatrixFigure()
     maxcut_partitions: CutsFigure = CutsFigure()
-    partition_comparison: PartitionFigure = PartitionFigure(row_height_in=2.8)
     fidelity_by_k: FidelityFigure = FidelityFigure(row_height_in=2.8)
     directional_convergence: Figure = Figure(row_height_in=2.1)
     angular_speed: Figure = Figure()
@@ -88,6 +88,9 @@ class FiguresConfig(Section):
     training_curves: CurvesFigure = CurvesFigure(row_height_in=1.7)
     scorecard: Figure = Figure(row_height_in=0.28)
     branch_similarity: MatrixFigure = MatrixFigure()
+    partition_comparison: PartitionFigure | None = Field(
+        default=None, description="Max-Cut against random partitions and others"
+    )
     stochastic_depth: TeachersFigure | None = Field(
         default=None, description="trained teachers that differ in their stochastic_depth"
     )

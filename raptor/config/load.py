@@ -35,18 +35,45 @@ def load(raw: dict[str, Any]) -> Experiment:
 
 def load_yaml(path: str | Path) -> Experiment:
     """Read and validate a YAML file."""
-    try:
-        raw = yaml.safe_load(Path(path).read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: cannot be read as YAML: {error}") from None
+    refuse_repeated_keys(path)
+    raw = yaml.safe_load(Path(path).read_text())
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: is not a mapping of keys to values")
     return load(raw)
 
 
+def refuse_repeated_keys(path: str | Path) -> None:
+    """ConfigError for a file that is no YAML, or says one thing twice: YAML takes the last."""
+    try:
+        root = yaml.compose(Path(path).read_text(), Loader=yaml.SafeLoader)
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot be read as YAML: {error}") from None
+    faults = [f"{path}, {fault}" for fault in _repeated_keys(root, "")]
+    if faults:
+        raise ConfigError("\n".join(faults))
+
+
+def _repeated_keys(node: yaml.Node | None, where: str) -> list[str]:
+    if isinstance(node, yaml.SequenceNode):
+        return [fault for one in node.value for fault in _repeated_keys(one, where)]
+    faults: list[str] = []
+    seen: dict[str, int] = {}
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else []:
+        dotted, line = f"{where}{key.value}", key.start_mark.line + 1
+        if key.value in seen:
+            faults.append(
+                f"line {line}: {dotted} stands on line {seen[key.value]} too; leave one out"
+            )
+        seen[key.value] = line
+        faults += _repeated_keys(value, f"{dotted}.")
+    return faults
+
+
 def _describe(fault: Any) -> list[str]:
     """The lines that explain one pydantic error: dotted path, value, what is allowed."""
-    path = [part for part in fault["loc"] if part not in ("trained", "untrained", "checkpoint")]
+    path = list(fault["loc"])
+    if path[0:1] == ["teachers"]:
+        del path[2:3]  # pydantic tells the kind after the name
     dotted, value = ".".join(map(str, path)), fault["input"]
     match fault["type"]:
         case "extra_forbidden":

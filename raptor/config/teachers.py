@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from raptor.config.catalogue import look_up
 from raptor.config.fields import (
     Name,
     NonNegativeInt,
@@ -13,8 +14,10 @@ from raptor.config.fields import (
     PositiveInt,
     PositiveReal,
     Rate,
+    Real,
     Section,
 )
+from raptor.config.shape import Shape, block_parameters
 
 
 def conv_stem_layers(image_size: int, patch_size: int) -> int:
@@ -50,6 +53,10 @@ class TeacherTraining(Section):
     train_images: PositiveInt | None = None  # only the first n of the train split (overfitting)
     checkpoint_epochs: list[NonNegativeInt] = []  # weights kept after these epochs (0: untrained)
 
+    def steps_per_epoch(self, images: int) -> int:
+        """Full batches in an epoch; the rest of the shuffled images waits for the next epoch."""
+        return images // self.batch_size
+
 
 class Architecture(Section):
     """Of a timm `VisionTransformer`, and the seed of its initial weights."""
@@ -65,12 +72,76 @@ class Architecture(Section):
     layer_scale: PositiveReal | None = None
     seed: NonNegativeInt = 0
 
+    @property
+    def shape(self) -> Shape:
+        hidden = int(self.width * self.mlp_ratio)
+        return Shape(
+            depth=self.depth,
+            width=self.width,
+            heads=self.heads,
+            patch_size=self.patch_size,
+            cls=1,
+            registers=self.registers,
+            mlp_products=2 * self.width * hidden,
+            block_parameters=block_parameters(
+                self.width, hidden, hidden, self.layer_scale is not None
+            ),
+            stem=self.stem,
+        )
+
 
 class TrainedTeacher(Architecture):
     """A teacher trained here from scratch."""
 
     kind: Literal["trained"] = "trained"
     training: TeacherTraining
+
+
+def _plain(model: str) -> str:
+    look_up(model)  # which says what is wrong with it
+    return model
+
+
+class TimmTeacher(Section):
+    """A plain Vision Transformer of timm, trained elsewhere, or with random weights.
+
+    `weights`: `pretrained` (from the hub), `random`, or a file in the layout of timm, of DINOv2
+    or of the hub; its position embedding is resampled to `data.image_size`. `head`: what
+    classifies, beside the probe fitted here. `own` is the model's classifier, for as many classes
+    as the data have; a file holds `weight` (classes, 2D) and `bias` on [cls; mean patch], as
+    DINOv2 publishes them; with `none` the fitted probe takes its place.
+    """
+
+    kind: Literal["timm"]
+    model: Annotated[str, AfterValidator(_plain)]
+    weights: str = "pretrained"
+    head: str = "none"
+    mean: list[Real] | None = None  # the images' for this teacher, where not data.mean and data.std
+    std: list[PositiveReal] | None = None
+    seed: NonNegativeInt = 0  # of random weights
+
+    @property
+    def shape(self) -> Shape:
+        plain = look_up(self.model)
+        return Shape(
+            depth=plain.depth,
+            width=plain.width,
+            heads=plain.heads,
+            patch_size=plain.patch_size,
+            cls=plain.cls,
+            registers=plain.registers,
+            mlp_products=plain.block_matrices - 4 * plain.width**2,
+            block_parameters=plain.block_parameters,
+        )
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that it is made of, by the key that names them."""
+        named = {"weights": self.weights, "head": self.head}
+        return {key: file for key, file in named.items() if file not in WORDS}
+
+
+WORDS = ("pretrained", "random", "none", "own")  # what a file cannot be called
 
 
 class UntrainedTeacher(Section):
@@ -89,5 +160,5 @@ class CheckpointTeacher(Section):
 
 
 Teacher = Annotated[
-    TrainedTeacher | UntrainedTeacher | CheckpointTeacher, Field(discriminator="kind")
+    TrainedTeacher | TimmTeacher | UntrainedTeacher | CheckpointTeacher, Field(discriminator="kind")
 ]

@@ -21,10 +21,12 @@ from raptor.dynamics.updates import PooledUpdates, updates
 from raptor.errors import RaptorError
 from raptor.files import replacing
 from raptor.models.raptor import Raptor
-from raptor.partition import Segments, read_partition
-from raptor.probes.inputs import load_student, read_index
+from raptor.partition import Segments
+from raptor.phases import read_partition
+from raptor.probes.inputs import load_student
 from raptor.seeds import derive_seed
 from raptor.stored import open_teacher
+from raptor.student import read_index
 from raptor.teachers.adapter import Teacher
 from raptor.tokens import TokenLayout
 

@@ -34,15 +34,16 @@ class Features:
 def initial_probe(head: nn.Module | None, *, width: int, features: int, classes: int) -> nn.Linear:
     """A linear layer (features → classes) that computes what the teacher's own head does.
 
-    The head's weights stand on the first `width` features, the cls half (without cls the mean
-    patch), zeros on the rest. All zeros where the head is no linear layer of that shape.
+    A head on all features as it is. The weights of one on `width` features stand on the first,
+    the cls half (without cls the mean patch), zeros on the rest. All zeros where the head is no
+    linear layer of either shape.
     """
     probe = nn.Linear(features, classes)
     nn.init.zeros_(probe.weight)
     nn.init.zeros_(probe.bias)
-    if isinstance(head, nn.Linear) and head.weight.shape == (classes, width):
+    if isinstance(head, nn.Linear) and head.weight.shape in ((classes, width), (classes, features)):
         with torch.no_grad():
-            probe.weight[:, :width].copy_(head.weight)
+            probe.weight[:, : head.in_features].copy_(head.weight)
             if head.bias is not None:
                 probe.bias.copy_(head.bias)
     return probe

@@ -18,9 +18,13 @@ from raptor.files import replacing, sha256
 from raptor.kept import Kept
 from raptor.probes.baselines import TrainMoments
 from raptor.probes.classification import initial_probe
-from raptor.probes.inputs import load_probe, load_student, read_index
+from raptor.probes.inputs import load_student
 from raptor.probes.readout import Probing, Readout, last_stored
 from raptor.seeds import derive_seed
+from raptor.student import read_index
+from raptor.teachers.adapter import Teacher
+from raptor.teachers.files import teacher_facts
+from raptor.teachers.heads import feature_width, load_head
 
 log = logging.getLogger(__name__)
 
@@ -34,27 +38,32 @@ def probe_teacher(
     layers: Path,
     weights: Path,
     device: torch.device,
+    head: Path | None = None,
 ) -> None:
     """Train the teacher's probe and measure the trivial baselines on the test split.
+
+    The probe starts from the teacher's head: its own, or the published one in `head`. Without
+    either it starts from zero, and is the head from then on.
 
     Writes `output` (one row: accuracies in [0, 1], parameters, R² of each baseline averaged over
     layers 1..L), `layers` (R² by baseline, layer and token type) and `weights` (the probe).
     """
-    probing = Probing.open(teacher, activations, config, device)
+    probing = Probing.open(teacher, activations, config, device, head=head)
     model, title = probing.teacher, f"probe of {probing.name}"
     train, test, baselines = _read_teacher(probing, title)
     val = probing.read_out("val", last_stored, title=title, layers=[model.depth])
     start = initial_probe(
-        model.model.head,
+        model.linear_head or model.model.head,
         width=model.width,
-        features=train.features.inputs.shape[1],
-        classes=model.num_classes,
+        features=feature_width(model),
+        classes=_classes(model, teacher),
     )
     probe = probing.fit(start, train, val)
+    accuracy = test.accuracy(probe)
     row = {
         "teacher": probing.name,
-        "accuracy": test.accuracy(probe),
-        "accuracy_head": test.accuracy_head,
+        "accuracy": accuracy,
+        "accuracy_head": test.accuracy_head if model.num_classes else accuracy,
         "n_test": len(test.features.labels),
         "parameters": _parameters(model),
         "blocks_parameters": _parameters(model.blocks),
@@ -71,6 +80,11 @@ def probe_teacher(
     _write(pd.DataFrame(long), layers)
     _write(pd.DataFrame([row]), output)
     log.info("%s: accuracy %.4f, own head %.4f", title, row["accuracy"], row["accuracy_head"])
+
+
+def _classes(model: Teacher, path: Path) -> int:
+    """How many classes there are to tell apart."""
+    return model.num_classes or len(teacher_facts(path)["class_names"])
 
 
 def _read_teacher(
@@ -110,22 +124,24 @@ def probe_students(
     layers: Path,
     code: str,
     device: torch.device,
+    head: Path | None = None,
 ) -> None:
     """Measure every student of the index `students`, run closed-loop from a_0.
 
     Writes `output` (one row per student) and `layers` (R² and ε by layer and token type). All
     on the test split; accuracies in [0, 1]: `accuracy` of the teacher's probe fine-tuned on the
     student (paper §6), `accuracy_probe_frozen` of the same probe as it is, `accuracy_head` of
-    the teacher's own head. `epsilon_max` is the ε of the hypothesis, the largest over layers;
-    `epsilon_relative` the largest over layers of ε_l / E‖a_l‖_F.
+    the teacher's own head, or of `head` where it has none. `epsilon_max` is the ε of the
+    hypothesis, the largest over layers; `epsilon_relative` the largest of ε_l / E‖a_l‖_F.
 
     What is found of a student is kept in a `.json` beside `output`, where the student's own file
     is beside its index: a run that was interrupted, or that has one student more, measures only
     those that the same `code` (a digest) has not measured from the same files.
     """
-    probing = Probing.open(teacher, activations, config, device)
-    start = load_probe(probe, probing.teacher)
-    shared = [code, config.model_dump(mode="json"), *map(sha256, (teacher, activations, probe))]
+    probing = Probing.open(teacher, activations, config, device, head=head)
+    start = load_head(probe, feature_width(probing.teacher), _classes(probing.teacher, teacher))
+    files = [teacher, activations, probe, *([head] if head else [])]
+    shared = [code, config.model_dump(mode="json"), *map(sha256, files)]
     reference = None
     found = []
     for entry in read_index(students):

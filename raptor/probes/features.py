@@ -9,18 +9,9 @@ import torch
 from torch import Tensor
 
 from raptor.errors import RaptorError
-from raptor.tokens import TokenLayout
 
 if TYPE_CHECKING:
     from raptor.teachers.adapter import Teacher
-
-
-def pool(normed_BTD: Tensor, layout: TokenLayout) -> Tensor:
-    """`[cls ; mean patch]` (B, 2D) of normed tokens; without cls the mean patch (B, D)."""
-    patches_BD = normed_BTD[:, layout.slices()["patches"]].mean(dim=1)
-    if not layout.cls:
-        return patches_BD
-    return torch.cat([normed_BTD[:, 0], patches_BD], dim=1)
 
 
 def pooled_features(teacher: Teacher, state_BTD: Tensor) -> np.ndarray:
@@ -28,7 +19,7 @@ def pooled_features(teacher: Teacher, state_BTD: Tensor) -> np.ndarray:
 
     `state_BTD` is the teacher's own a_L or a student's. Raises RaptorError if any is not finite.
     """
-    features_BF = pool(teacher.normed(state_BTD), teacher.layout).float()
+    features_BF = teacher.pooled(state_BTD).float()
     if not torch.isfinite(features_BF).all():
         raise RaptorError(
             "the last state has values that are not finite, so no probe can read it; train the "

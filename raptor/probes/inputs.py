@@ -1,31 +1,16 @@
-"""What probing reads from disk, checked: the index of students, a student, the teacher's probe."""
+"""What probing reads from disk, checked: a student, the teacher's probe."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
 from raptor.errors import RaptorError
 from raptor.files import sha256
 from raptor.models.files import load_raptor
 from raptor.teachers.adapter import Teacher
-
-
-def read_index(path: Path) -> list[dict[str, Any]]:
-    """The students that one training job lists in `path`."""
-    try:
-        students = json.loads(Path(path).read_text())["students"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RaptorError(f"{path}: no index of students ({error}); train them again") from None
-    if not students:
-        raise RaptorError(f"{path}: lists no student; train at least one")
-    return students
 
 
 def load_student(path: Path, checksum: str, teacher: Teacher, device: torch.device) -> nn.Module:
@@ -35,7 +20,9 @@ def load_student(path: Path, checksum: str, teacher: Teacher, device: torch.devi
     teacher's shape.
     """
     if not path.is_file() or sha256(path) != checksum:
-        raise RaptorError(f"{path}: missing or not the student in its index; train it again")
+        raise RaptorError(
+            f"{path}: missing or not the student in its index; delete the index and run again"
+        )
     student = load_raptor(path, device).eval()
     state = (teacher.layout.total, teacher.width)
     try:
@@ -49,17 +36,3 @@ def load_student(path: Path, checksum: str, teacher: Teacher, device: torch.devi
             "give a student of this teacher"
         )
     return student
-
-
-def load_probe(path: Path, teacher: Teacher) -> nn.Linear:
-    """The teacher's probe; RaptorError where the file does not fit this teacher."""
-    features = teacher.width * (2 if teacher.layout.cls else 1)
-    probe = nn.Linear(features, teacher.num_classes)
-    try:
-        probe.load_state_dict(load_file(path))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise RaptorError(
-            f"{path}: not a probe of {features} features and {teacher.num_classes} classes "
-            f"({error}); probe the teacher again"
-        ) from None
-    return probe

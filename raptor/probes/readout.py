@@ -36,7 +36,7 @@ def last_stored(states_BSTD: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Readout:
-    """Features of the last state of every image, and how the teacher's own head does on it."""
+    """Features of the last state of every image, and how the teacher's head does on it (or NaN)."""
 
     features: Features
     accuracy_head: float
@@ -58,10 +58,16 @@ class Probing:
 
     @classmethod
     def open(
-        cls, teacher: Path, activations: Path, config: ProbesConfig, device: torch.device
+        cls,
+        teacher: Path,
+        activations: Path,
+        config: ProbesConfig,
+        device: torch.device,
+        *,
+        head: Path | None = None,
     ) -> Probing:
         """Load both; RaptorError where the store does not hold this teacher's states."""
-        model, store = open_teacher(teacher, activations, device)
+        model, store = open_teacher(teacher, activations, device, head=head)
         return cls(Path(teacher).stem, model, store, config, device)
 
     def read_out(
@@ -86,12 +92,13 @@ class Probing:
                 except RaptorError as error:
                     raise RaptorError(f"{title}: {error}") from None
                 labels.append(labels_B)
-                hits += int(
-                    (self.teacher.logits(state_BTD).argmax(1).cpu().numpy() == labels_B).sum()
-                )
+                if self.teacher.num_classes:
+                    found_B = self.teacher.logits(state_BTD).argmax(dim=1).cpu().numpy()
+                    hits += int((found_B == labels_B).sum())
         # Outside inference mode: a probe is trained on these tensors.
         features = Features.of(np.concatenate(values), np.concatenate(labels))
-        return Readout(features, hits / len(features.labels))
+        known = bool(self.teacher.num_classes)
+        return Readout(features, hits / len(features.labels) if known else float("nan"))
 
     def _stream(
         self, split: str, layers: list[int] | None, images: int | None, title: str

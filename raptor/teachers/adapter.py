@@ -19,29 +19,24 @@ from torch import nn
 from raptor.errors import RaptorError
 from raptor.tokens import TokenLayout
 
+OF_ANOTHER_KIND = "its tokens, or what they attend to, change from block to block"
 PARALLEL = (ParallelScalingBlock, ParallelThingsBlock, DiffParallelScalingBlock)
 
 
-def refuse_unless_plain(model: nn.Module, name: str) -> None:
-    """RaptorError unless `model` is a Vision Transformer whose states keep one shape.
+def why_not_plain(model: nn.Module) -> str | None:
+    """None for a Vision Transformer whose states keep one shape, else the reason, a clause.
 
     Plain are timm's `VisionTransformer` (ViT, DeiT, DINOv2, MAE, CLIP, SigLIP, ...) and `Eva`
     (EVA-02, DINOv3, Perception Encoder), whose blocks run attention and MLP one after the other.
     """
     if not isinstance(model, VisionTransformer | Eva):
-        reason = "its tokens, or what they attend to, change from block to block"
-    elif isinstance(model.blocks[0], PARALLEL):
-        reason = (
-            f"attention and MLP run side by side in its blocks ({type(model.blocks[0]).__name__})"
-        )
-    elif not model.patch_embed.num_patches:
-        reason = "its number of patches is not fixed"
-    else:
-        return
-    raise RaptorError(
-        f"{name}: timm's {type(model).__name__} is not a plain Vision Transformer, {reason}; "
-        "choose one of its classes VisionTransformer and Eva (DINOv2, DINOv3, CLIP, EVA-02, ...)"
-    )
+        return OF_ANOTHER_KIND
+    if isinstance(model.blocks[0], PARALLEL):
+        blocks = type(model.blocks[0]).__name__
+        return f"attention and MLP run side by side in its blocks ({blocks})"
+    if not model.patch_embed.num_patches:
+        return "its number of patches is not fixed"
+    return None
 
 
 class Teacher(nn.Module):
@@ -54,19 +49,30 @@ class Teacher(nn.Module):
 
     def __init__(self, model: VisionTransformer | Eva, architecture: Mapping[str, Any]) -> None:
         super().__init__()
-        refuse_unless_plain(model, architecture.get("model", "teacher"))
+        reason = why_not_plain(model)
+        if reason is not None:
+            raise RaptorError(
+                f"{architecture.get('model', 'teacher')}: timm's {type(model).__name__} is not a "
+                f"plain Vision Transformer, {reason}; choose one of its classes VisionTransformer "
+                "and Eva (DINOv2, DINOv3, CLIP, EVA-02, ...)"
+            )
         self.model = model
         self.architecture = dict(architecture)
         self.depth = len(model.blocks)
         self.width: int = model.embed_dim
         self.num_heads: int = model.blocks[0].attn.num_heads
-        self.num_classes: int = model.num_classes
+        self.linear_head: nn.Linear | None = None  # on [cls ; mean patch], in place of its own
         cls = int(model.cls_token is not None)
         self.layout = TokenLayout(
             cls=cls,
             registers=model.num_prefix_tokens - cls,  # DeiT's distillation token is one of them
             patches=model.patch_embed.num_patches,
         )
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes its head tells apart; 0 where it has none."""
+        return self.linear_head.out_features if self.linear_head else self.model.num_classes
 
     @property
     def blocks(self) -> nn.Sequential:
@@ -138,8 +144,18 @@ class Teacher(nn.Module):
         """The final norm applied to a state (B, T, D)."""
         return self.model.norm(state_BTD)
 
+    def pooled(self, aL_BTD: torch.Tensor) -> torch.Tensor:
+        """`[cls ; mean patch]` (B, 2D) of state L after the final norm; (B, D) without cls."""
+        normed_BTD = self.normed(aL_BTD)
+        patches_BD = normed_BTD[:, self.layout.slices()["patches"]].mean(dim=1)
+        return torch.cat([normed_BTD[:, 0], patches_BD], dim=1) if self.layout.cls else patches_BD
+
     def logits(self, aL_BTD: torch.Tensor) -> torch.Tensor:
-        """(B, classes) from state L: final norm, pooling, and the teacher's own head."""
+        """(B, classes) from state L, by the head that stands in for its own, or its own."""
+        if self.linear_head is not None:
+            return self.linear_head(self.pooled(aL_BTD))
+        if not self.num_classes:
+            raise RaptorError("this teacher has no head; give the probe that was fitted on it")
         return self.model.forward_head(self.normed(aL_BTD))
 
     def forward(self, images_BCHW: torch.Tensor) -> torch.Tensor:

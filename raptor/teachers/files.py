@@ -9,6 +9,7 @@ import torch
 
 from raptor.teachers.adapter import Teacher
 from raptor.teachers.build import assemble
+from raptor.teachers.heads import feature_width, load_head
 from raptor.weights import load_weights, read_description, save_weights
 
 _STAGE = "teacher"
@@ -25,16 +26,22 @@ def save_teacher(teacher: Teacher, path: str | Path, **facts: Any) -> None:
     save_weights(teacher.model, Path(path), {**facts, **own})
 
 
-def load_teacher(path: str | Path, device: torch.device | str = "cpu") -> Teacher:
+def load_teacher(
+    path: str | Path, device: torch.device | str = "cpu", *, head: Path | None = None
+) -> Teacher:
     """The teacher in `path`, in evaluation mode and frozen.
 
-    A missing file, weights that were damaged or exchanged, or that do not fit the architecture
+    `head`: the linear head on [cls ; mean patch] of a teacher that has none of its own. A missing
+    file, weights that were damaged or exchanged, or that do not fit the architecture
     in the JSON are a `RaptorError`.
     """
     description = read_description(Path(path), _STAGE)
     # The seed is of no account: every weight is replaced.
     teacher = assemble(description["architecture"], seed=0)
     load_weights(teacher.model, Path(path), description["sha256"], _STAGE)
+    if head is not None:
+        classes = len(description["class_names"])
+        teacher.linear_head = load_head(head, feature_width(teacher), classes)
     return teacher.to(device).eval().requires_grad_(False)
 
 

@@ -55,7 +55,7 @@ def train_teacher(
     `output` without its suffix.
     """
     splits = _open_splits(data, spec.training.train_images)
-    per_epoch = _steps_per_epoch(spec.training, len(splits["train"]))
+    per_epoch = spec.training.steps_per_epoch(len(splits["train"]))
     teacher = build_teacher(spec, data, splits["train"].num_classes).to(device)
     optimizer = _optimizer(teacher, spec.training)
     torch.manual_seed(derive_seed(spec.seed, "teacher", "stochastic depth"))  # `fit` keeps it
@@ -130,11 +130,6 @@ def _open_splits(data: DataConfig, wanted: int | None = None) -> Splits:
     return splits
 
 
-def _steps_per_epoch(training: TeacherTraining, images: int) -> int:
-    """Full batches in an epoch; the rest of the shuffled images waits for the next epoch."""
-    return max(1, images // training.batch_size)
-
-
 def _optimizer(teacher: Teacher, training: TeacherTraining) -> torch.optim.AdamW:
     """AdamW; biases, norms, LayerScale, position embedding and extra tokens do not decay."""
     groups = param_groups_weight_decay(
@@ -155,7 +150,7 @@ def _step(
 ) -> Callable[[int], dict[str, float]]:
     """The function that takes optimiser step `index`; its images depend on (seed, index) alone."""
     training, parameters = spec.training, list(teacher.parameters())
-    per_epoch = _steps_per_epoch(training, len(train))
+    per_epoch = training.steps_per_epoch(len(train))
     schedule = functools.partial(
         warmup_linear,
         steps=training.epochs * per_epoch,

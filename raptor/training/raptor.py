@@ -19,7 +19,8 @@ from raptor.files import digest, sha256, write_json
 from raptor.models.files import load_raptor, raptor_facts, save_raptor
 from raptor.models.initialise import build_raptor
 from raptor.models.raptor import Raptor
-from raptor.partition import Partition, format_segments, read_partition
+from raptor.partition import Partition, format_segments
+from raptor.phases import read_partition
 from raptor.seeds import derive_seed
 from raptor.stored import open_teacher
 from raptor.student import Student

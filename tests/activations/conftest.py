@@ -56,7 +56,7 @@ class Linear:
 def source(teacher: Linear, sha256: str = "0" * 64) -> write.Source:
     return write.Source(
         teacher=teacher,
-        file=TeacherFile(name="tiny", sha256=sha256),
+        file=TeacherFile(name="tiny", sha256=sha256, path="tiny.safetensors"),
         splits={name: Images(name, n) for name, n in SIZES.items()},
         data={"source": "made up"},
         device=torch.device("cpu"),

@@ -51,13 +51,14 @@ def manifests(draw) -> Manifest:
 
     shard = st.builds(Shard, file=names, bytes=st.integers(1), sha256=hashes)
     return Manifest(
+        mode="store",
         shape=grid.shape,
         dtype=dtype,
         zarr_dtype=ZARR_DTYPE[dtype],
         chunk=grid.chunk,
         shard=grid.shard,
         tokens=tokens,
-        teacher=TeacherFile(name=draw(names), sha256=draw(hashes)),
+        teacher=TeacherFile(name=draw(names), sha256=draw(hashes), path=draw(names)),
         data=draw(st.dictionaries(names, json_values, max_size=4)),
         splits=dict(
             zip(("train", "val", "test"), zip([0, *ends], ends, strict=False), strict=True)

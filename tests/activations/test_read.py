@@ -187,7 +187,7 @@ def test_letting_go_of_maps_changes_nothing(manifest, exact, monkeypatch):
     monkeypatch.setattr(shards, "MAPPED_BYTES", 1)
     states = Activations(manifest)
     np.testing.assert_array_equal(states.read(0, TOTAL), exact)
-    assert len(states._shards._maps) == 1
+    assert len(states._states._maps) == 1
     for batch in take(states.batches("train", 7, seed=0), 20):
         np.testing.assert_array_equal(batch.states.numpy(), exact[batch.indices.numpy()])
 

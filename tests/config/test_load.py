@@ -26,7 +26,7 @@ def faults(raw) -> str:
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("config/*.yaml")), ids=lambda p: p.stem)
 def test_every_shipped_config_is_valid(path):
-    assert load_yaml(path).experiment == path.name.removesuffix(".yaml")
+    assert load_yaml(path).experiment == path.name.split(".")[0]
 
 
 def set_in(raw, dotted, value):
@@ -57,7 +57,7 @@ def set_in(raw, dotted, value):
         ("data.mean", [0.1, 0.2], "data.mean: [0.1, 0.2]: give 1 value(s)"),
         ("data.image_size", 30, "teachers.vit.patch_size: 7 does not divide data.image_size 30"),
         ("teachers.vit.heads", 5, "teachers.vit.heads: 5 does not divide width 48"),
-        ("teachers.untrained.like", "vot", "teachers.untrained.like: 'vot' is not a trained"),
+        ("teachers.untrained.like", "vot", "teachers.untrained.like: 'vot' is not a teacher"),
         ("activations.shard_images", 500, "activations.shard_images: 500 is not a multiple"),
         ("students.fidelity.teachers", ["vot"], "students.fidelity.teachers: 'vot' is not one of"),
         ("students.fidelity.recipes", ["papr"], "students.fidelity.recipes: 'papr' is not one of"),
@@ -80,7 +80,7 @@ def set_in(raw, dotted, value):
         (
             "probes.classification.train_images",
             4000,
-            "train_images: 4000 is more than the 3750 images of data.splits.train",
+            "probes.classification.train_images: 4000 is more than data.splits.train 3750",
         ),
         ("partition.k", [2, 3, 3], "partition.k: [2, 3, 3] lists a value twice"),
         ("figures.fidelity_by_k.studies", [], "figures.fidelity_by_k.studies: list should have"),
@@ -92,7 +92,7 @@ def set_in(raw, dotted, value):
         (
             "figures.stochastic_depth.teachers",
             ["vit", "overfit_42"],
-            "'overfit_42' is a checkpoint; choose trained or untrained teachers",
+            "the stochastic_depth of 'overfit_42' is not known here; choose teachers that are",
         ),
         (
             "figures.stochastic_depth.teachers",
@@ -104,7 +104,32 @@ def set_in(raw, dotted, value):
             4,
             "no students of vit_p01 with recipe phase_mean_short, partition maxcut and k = 4 are",
         ),
-        ("figures.stochastic_depth.partition", "random", "another partition for each seed"),
+        ("figures.stochastic_depth.partition", "random", "'random' is not one of"),
+        ("swaps.partition", "random_scattered", "swaps.partition: 'random_scattered' is not one"),
+        ("cost.partition", "random", "cost.partition: 'random' is not one of"),
+        ("swaps.k", 1, "swaps.k: 1: input should be greater than or equal to 2"),
+        ("swaps.sizes", [1, 9], "swaps.sizes: 9 is more than the 8 layers of teacher vit"),
+        ("data.splits.val", 1, "data.splits.val: 1: input should be greater than or equal to 2"),
+        (
+            "teachers.vit.training.warmup_steps",
+            1276,
+            "teachers.vit.training.warmup_steps: 1276 is not below the 1276 steps",
+        ),
+        (
+            "teachers.overfit.training.batch_size",
+            301,
+            "teachers.overfit.training.batch_size: 301 is more than the 300 images trained on",
+        ),
+        (
+            "probes.classification.batch_size",
+            2001,
+            "probes.classification.batch_size: 2001 is more than the 2000 images trained on",
+        ),
+        (
+            "probes.classification.warmup_steps",
+            160,
+            "probes.classification.warmup_steps: 160 is not below the 160 steps",
+        ),
         ("figures.overfitting.recipe", "none", "figures.overfitting.recipe: 'none' is not one of"),
         ("figures.overfitting.teachers", ["vit", "vit_p01"], "['vit', 'vit_p01'] are trained"),
         ("figures.overfitting.teachers", ["overfit_20"], "[] are trained; give one"),
@@ -234,3 +259,58 @@ def test_unreadable_yaml(tmp_path):
         load_yaml(path)
     with pytest.raises(ConfigError, match="cannot be read"):
         load_yaml(tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize("name", ["trained", "untrained", "checkpoint", "timm"])
+def test_a_teacher_may_be_called_as_its_kind(raw, name):
+    raw["teachers"][name] = raw["teachers"]["vit"] | {"dept": 3}
+    assert f"teachers.{name}.dept: unknown key; did you mean depth?" in faults(raw)
+
+
+def test_a_key_that_stands_twice_is_refused_with_both_lines(tmp_path):
+    path = tmp_path / "twice.yaml"
+    path.write_text("data:\n  root: a\n  source: b\nteachers:\n  - {k: 1, k: 2}\ndata: {}\n")
+    with pytest.raises(ConfigError) as error:
+        load_yaml(path)
+    said = str(error.value)
+    assert f"{path}, line 6: data stands on line 1 too; leave one out" in said
+    assert "line 5: teachers.k stands on line 5 too" in said
+    path.write_text("a: &a {x: 1}\nb: {<<: *a, x: 2}\nc: {<<: *a}\n")  # merging is no repetition
+    with pytest.raises(ConfigError, match="unknown key"):
+        load_yaml(path)
+
+
+# --- teachers from timm --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def timm():
+    return yaml.safe_load((ROOT / "config/vits14.yaml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("model", "vit_smal_patch14_dinov2", "did you mean vit_small_patch14_dinov2?"),
+        ("model", "swin_tiny_patch4_window7_224", "not a plain Vision Transformer, its tokens"),
+        ("model", "vit_small_patch32_224", "112 is not a multiple of the patch size 32 of"),
+        ("weights", "own", "teachers.vits14.weights: 'own': give pretrained, random or a file"),
+        ("head", "random", "teachers.vits14.head: 'random': give none, own or a file"),
+        ("mean", [0.5], "teachers.vits14.mean: [0.5]: give 3 value(s), one per channel"),
+        ("depth", 3, "teachers.vits14.depth: unknown key"),
+    ],
+)
+def test_faults_of_a_teacher_from_timm(timm, key, value, expected):
+    timm["teachers"]["vits14"][key] = value
+    assert expected in faults(timm)
+
+
+def test_what_follows_from_a_teacher_of_timm(timm):
+    timm["teachers"]["vits14"] |= {"mean": [0.5, 0.5, 0.5], "weights": "random"}
+    config = load(timm)
+    assert config.shape("untrained") == config.shape("vits14")
+    assert config.shape("vits14")[:6] == (12, 384, 6, 14, 1, 0)
+    assert config.images("vits14").mean == [0.5, 0.5, 0.5]
+    assert config.images("vits14").std == config.data.std
+    timm["figures"]["stochastic_depth"] = {"teachers": ["untrained"], "recipe": "paper", "k": 3}
+    assert "the stochastic_depth of 'untrained' is not known here" in faults(timm)

@@ -7,22 +7,8 @@ import pytest
 import torch
 
 from raptor.errors import RaptorError
-from raptor.probes.features import pool, pooled_features
+from raptor.probes.features import pooled_features
 from raptor.teachers.build import assemble
-from raptor.tokens import TokenLayout
-
-
-def test_pool_puts_cls_before_the_mean_patch_and_leaves_registers_out():
-    tokens = torch.arange(2 * 6 * 3, dtype=torch.float32).reshape(2, 6, 3)
-    found = pool(tokens, TokenLayout(cls=1, registers=2, patches=3))
-    expected = np.concatenate([tokens[:, 0], tokens[:, 3:].numpy().mean(axis=1)], axis=1)
-    np.testing.assert_allclose(found, expected)
-
-
-def test_pool_without_cls_is_the_mean_patch():
-    tokens = torch.randn(2, 5, 3)
-    found = pool(tokens, TokenLayout(cls=0, registers=1, patches=4))
-    torch.testing.assert_close(found, tokens[:, 1:].mean(dim=1))
 
 
 @pytest.fixture
@@ -33,6 +19,22 @@ def teacher():
         {**names, **rest, "layer_scale": None, "stochastic_depth": 0.0, "stem": "patch"}, seed=0
     )
     return model.eval().requires_grad_(False)
+
+
+def test_pooled_puts_cls_before_the_mean_patch_and_leaves_registers_out(teacher):
+    teacher.model.norm = torch.nn.Identity()
+    tokens = torch.randn(2, teacher.layout.total, teacher.width)
+    expected = np.concatenate([tokens[:, 0], tokens[:, 2:].numpy().mean(axis=1)], axis=1)
+    np.testing.assert_allclose(teacher.pooled(tokens), expected, rtol=1e-5)
+
+
+def test_pooled_without_cls_is_the_mean_patch():
+    name = "vit_medium_patch16_reg4_gap_256"
+    keys = {"model": name, "image_size": 32, "channels": 3, "num_classes": 0}
+    teacher = assemble(keys, seed=0)
+    teacher.model.norm = torch.nn.Identity()
+    tokens = torch.randn(2, 8, teacher.width)
+    torch.testing.assert_close(teacher.pooled(tokens), tokens[:, 4:].mean(dim=1))
 
 
 def test_features_are_layer_normed_by_hand(teacher):

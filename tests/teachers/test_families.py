@@ -52,7 +52,8 @@ def test_looping_the_blocks_is_the_models_own_forward(name, size, layout):
         states = teacher.states(images)
         assert states.shape == (3, 3, layout.total, teacher.width)
         assert torch.equal(teacher.normed(states[:, -1]), model.forward_features(images))
-        assert torch.equal(teacher.logits(states[:, -1]), model(images))
+        if model.num_classes:
+            assert torch.equal(teacher.logits(states[:, -1]), model(images))
         for layer in range(3):
             assert torch.equal(teacher.continue_from(states[:, layer], layer), states[:, 2])
         for layer in (1, 2):

@@ -155,7 +155,7 @@ def test_targets_build_only_what_they_need(finished):
             PROBED | COMPARED | ALONG | RECIPES,
         ),
         (
-            # Its job holds phase_mean's students too: kept, but what reads their files is made anew.
+            # Its job keeps phase_mean's students, but what reads their files is made anew.
             {"recipes__paper__stage2__steps": 12},
             student_rules(recipes=["paper"]) | {"dynamics": 1},
             PROBED | COMPARED | CURVES | ALONG | RECIPES | COST | DYNAMICS,

@@ -22,7 +22,7 @@ rule activations:
         runtime=lambda wildcards, attempt: 240 * attempt,
         gpu=GPU,
     params:
-        data=leaves(experiment.data),
+        data=lambda wildcards: leaves(experiment.images(wildcards.teacher)),
         config=leaves(experiment.activations),
         code=script_code("activations"),
     message:

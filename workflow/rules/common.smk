@@ -22,13 +22,8 @@ if not workflow.configfiles:
 import yaml
 
 from raptor import targets
-from raptor.config.load import ConfigError, load
-from raptor.config.teachers import (
-    Architecture,
-    CheckpointTeacher,
-    TrainedTeacher,
-    UntrainedTeacher,
-)
+from raptor.config.load import ConfigError, load, refuse_repeated_keys
+from raptor.config.teachers import Architecture, TimmTeacher, TrainedTeacher, UntrainedTeacher
 from raptor.provenance import code_digest
 from raptor.student import Student
 from raptor.targets import (
@@ -39,12 +34,15 @@ from raptor.targets import (
 )
 
 try:
+    for file in workflow.configfiles:
+        refuse_repeated_keys(file)
     experiment = load(config)
 except ConfigError as error:
     raise WorkflowError(str(error))
 
 RESULTS = f"results/{experiment.experiment}"
 TEACHERS = list(experiment.teachers)
+PRETRAINED = [name for name, spec in experiment.teachers.items() if isinstance(spec, TimmTeacher)]
 OPTIONAL = targets.optional(experiment)
 
 
@@ -62,6 +60,8 @@ GPU = int(
     experiment.device == "cuda"
     or (experiment.device == "auto" and shutil.which("nvidia-smi") is not None)
 )
+# Whether every stage that reads states runs the teacher for them.
+STREAMED = experiment.activations.mode == "stream"
 
 
 wildcard_constraints:
@@ -93,16 +93,39 @@ def leaves(section):
     return section.model_dump(mode="json")
 
 
+MADE_BY = targets.teachers_by_rule(experiment)
+
+
+def teachers_of(rule):
+    """A wildcard pattern that matches the teachers that a rule makes, or nothing."""
+    return "|".join(MADE_BY[rule]) or "(?!)"
+
+
 def architecture(teacher):
     """What the initial weights of a teacher follow from."""
-    spec = experiment.architecture(teacher)
+    spec = experiment.origin(teacher)
     return spec.model_dump(mode="json", include=set(Architecture.model_fields))
 
 
-def is_kind(kind):
-    """A wildcard pattern that matches the teachers of one kind, or nothing."""
-    names = [name for name, spec in experiment.teachers.items() if isinstance(spec, kind)]
-    return "|".join(names) or "(?!)"
+def timm_spec(teacher):
+    """A teacher from timm; an untrained one has random weights, and no head."""
+    spec = experiment.origin(teacher)
+    if teacher not in PRETRAINED:
+        spec = spec.model_copy(update={"weights": "random", "head": "none"})
+    return spec
+
+
+def published_head(teacher):
+    """The file of a linear head that a teacher from timm is given, or nothing."""
+    files = timm_spec(teacher).files if teacher in MADE_BY["timm_teacher"] else {}
+    return [files["head"]] if "head" in files else []
+
+
+def head_of(teacher):
+    """What classifies where a teacher has no head of its own: a published one, or its probe."""
+    if teacher not in MADE_BY["timm_teacher"] or timm_spec(teacher).head == "own":
+        return []
+    return published_head(teacher) or [results(f"probes/{teacher}.safetensors")]
 
 
 JOBS = {job.path: job for job in student_jobs(experiment)}

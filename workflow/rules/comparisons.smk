@@ -42,7 +42,7 @@ if covered("stochastic_depth"):
         "layers": files_with(compared("stochastic_depth"), "probes", ".layers.csv")
     }
     COMPARISON_PARAMS["stochastic_depth"] |= {
-        "p": {name: experiment.architecture(name).stochastic_depth for name in names},
+        "p": {name: experiment.origin(name).stochastic_depth for name in names},
         "untrained": [name for name in names if name not in TRAINED],
     }
 

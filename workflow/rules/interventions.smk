@@ -7,6 +7,7 @@ rule swaps:
         weights=results("teachers/{teacher}.safetensors"),
         facts=results("teachers/{teacher}.json"),
         activations=results("activations/{teacher}.json"),
+        head=lambda wildcards: head_of(wildcards.teacher),
         partition=results(
             f"partitions/{{teacher}}/{experiment.swaps.partition}-k{experiment.swaps.k}.csv"
         ),

@@ -7,6 +7,7 @@ rule probe_teacher:
         weights=results("teachers/{teacher}.safetensors"),
         facts=results("teachers/{teacher}.json"),
         activations=results("activations/{teacher}.json"),
+        head=lambda wildcards: published_head(wildcards.teacher),
     output:
         table=results("probes/{teacher}.csv"),
         layers=results("probes/{teacher}.layers.csv"),
@@ -39,6 +40,7 @@ rule probe_students:
         facts=results("teachers/{teacher}.json"),
         activations=results("activations/{teacher}.json"),
         probe=results("probes/{teacher}.safetensors"),
+        head=lambda wildcards: head_of(wildcards.teacher),
         teacher_probe=results("probes/{teacher}.csv"),
         students=results("raptor/{teacher}/{study}-{part}.json"),
     output:

@@ -15,13 +15,18 @@ EVIDENCE = {
     ],
     "fidelity": table("fidelity"),
     "teachers": table("teachers"),
-    "comparison": figure("partition_comparison", "csv"),
     "swaps": figure("layer_swaps", "csv"),
     **{
         name: table(f"table_{name}") for name in ("ablations", "cost") if f"table_{name}" in PRINTED
     },
     **{
-        name: figure(name, "csv") for name in ("stochastic_depth", "overfitting") if name in FIGURES
+        evidence: figure(name, "csv")
+        for evidence, name in {
+            "comparison": "partition_comparison",
+            "stochastic_depth": "stochastic_depth",
+            "overfitting": "overfitting",
+        }.items()
+        if name in FIGURES
     },
     **{
         name: results(f"dynamics/{JUDGED}/{name}.csv")

@@ -19,8 +19,10 @@ rule similarity:
     resources:
         mem="1500MB",
         runtime=lambda wildcards, attempt: 120 * attempt,
+        gpu=GPU * STREAMED,
     params:
         config=leaves(experiment.similarity),
+        streamed=STREAMED,
         code=script_code("similarity"),
     message:
         "Comparing the layers of {wildcards.teacher}"

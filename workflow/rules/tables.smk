@@ -1,7 +1,9 @@
 # Tidy tables, from the results of every stage. What each one reads:
 CUT = partitioned_teachers(experiment)
 UNTRAINED = [
-    name for name, spec in experiment.teachers.items() if isinstance(spec, UntrainedTeacher)
+    name
+    for name, spec in experiment.teachers.items()
+    if isinstance(spec, UntrainedTeacher) or getattr(spec, "weights", None) == "random"
 ]
 STUDENTS = list(experiment.students)
 REFERENCE = experiment.figures.fidelity_by_k.reference
@@ -23,7 +25,7 @@ MATRICES = experiment.figures.similarity_matrices.teachers or TEACHERS
 CONTRASTED = [
     name
     for name in CUT
-    if name in MATRICES and 1 < experiment.swaps.k < experiment.architecture(name).depth
+    if name in MATRICES and 1 < experiment.swaps.k < experiment.shape(name).depth
 ]
 CUTS = experiment.figures.maxcut_partitions.teachers or CUT
 PARTITIONS = [
@@ -34,7 +36,6 @@ PARTITIONS = [
 ]
 REFERENCE_PROBE = {"reference": results(f"probes/{REFERENCE}.csv")} if REFERENCE else {}
 FIDELITY = experiment.figures.fidelity_by_k.studies
-COMPARISON = experiment.figures.partition_comparison.studies
 CURVES = experiment.figures.training_curves.studies
 STUDIED = sorted({teacher for grid in experiment.students.values() for teacher in grid.teachers})
 
@@ -66,7 +67,6 @@ TABLE_INPUTS = {
         "stability": of_each(CUTS, "partitions/{teacher}/stability.csv"),
         "epsilon": of_each(CUTS, "partitions/{teacher}/epsilon.csv"),
     },
-    "partition_comparison": {"students": probes(COMPARISON)},
     "fidelity_by_k": {
         "students": probes(FIDELITY),
         "probes": of_each(STUDIED, "probes/{teacher}.csv"),
@@ -84,12 +84,16 @@ TABLE_PARAMS = {
     "similarity_matrices": {"untrained": UNTRAINED},
     "maxcut_partitions": {"measure": experiment.partition.measure},
     "layer_swaps": {"split": experiment.swaps.split},
-    "partition_comparison": {"study": study_rows(COMPARISON)},
     "training_curves": {"study": study_rows(CURVES)},
     "fidelity_by_k": {"study": study_rows(FIDELITY), **({} if REFERENCE else {"reference": None})},
     "table_probes": {"study": study_rows(FIDELITY), **({} if REFERENCE else {"reference": None})},
     **COMPARISON_PARAMS,
 }
+
+if covered("partition_comparison"):
+    COMPARISON = experiment.figures.partition_comparison.studies
+    TABLE_INPUTS["partition_comparison"] = {"students": probes(COMPARISON)}
+    TABLE_PARAMS["partition_comparison"] = {"study": study_rows(COMPARISON)}
 
 if experiment.branches:
     BRANCHED = experiment.branches.teachers

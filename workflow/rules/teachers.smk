@@ -38,7 +38,7 @@ rule train_teacher:
     benchmark:
         results("benchmarks/train_teacher/{teacher}.tsv")
     wildcard_constraints:
-        teacher=is_kind(TrainedTeacher),
+        teacher=teachers_of("train_teacher"),
     priority: 10
     conda:
         "../../environment.yml"
@@ -70,7 +70,7 @@ rule untrained_teacher:
     benchmark:
         results("benchmarks/untrained_teacher/{teacher}.tsv")
     wildcard_constraints:
-        teacher=is_kind(UntrainedTeacher),
+        teacher=teachers_of("untrained_teacher"),
     priority: 10
     conda:
         "../../environment.yml"
@@ -101,7 +101,7 @@ rule checkpoint_teacher:
     benchmark:
         results("benchmarks/checkpoint_teacher/{teacher}.tsv")
     wildcard_constraints:
-        teacher=is_kind(CheckpointTeacher),
+        teacher=teachers_of("checkpoint_teacher"),
     priority: 10
     conda:
         "../../environment.yml"
@@ -116,3 +116,34 @@ rule checkpoint_teacher:
         "Taking teacher {wildcards.teacher} from a checkpoint"
     script:
         "../scripts/checkpoint_teacher.py"
+
+
+# Take a ViT from timm: pretrained, from a file, or with random weights.
+rule timm_teacher:
+    input:
+        samples=results("data/samples.csv"),
+        files=lambda wildcards: list(timm_spec(wildcards.teacher).files.values()),
+    output:
+        weights=results("teachers/{teacher}.safetensors"),
+        facts=results("teachers/{teacher}.json"),
+    log:
+        results("logs/timm_teacher/{teacher}.log"),
+    benchmark:
+        results("benchmarks/timm_teacher/{teacher}.tsv")
+    wildcard_constraints:
+        teacher=teachers_of("timm_teacher"),
+    priority: 10
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem="2GB",
+        runtime=30,
+    params:
+        spec=lambda wildcards: leaves(timm_spec(wildcards.teacher)),
+        data=leaves(experiment.data),
+        code=script_code("timm_teacher"),
+    message:
+        "Taking teacher {wildcards.teacher} from timm"
+    script:
+        "../scripts/timm_teacher.py"

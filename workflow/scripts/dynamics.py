@@ -4,18 +4,14 @@ from pathlib import Path
 
 from raptor.config.dynamics import DynamicsConfig
 from raptor.dynamics.measure import measure_dynamics
-from raptor.job import job
+from raptor.job import job, optional
 
 with job(snakemake) as run:
-    students, partition = (
-        Path(*paths) if paths else None
-        for paths in (snakemake.input.students, snakemake.input.partition)
-    )
     measure_dynamics(
         teacher=Path(snakemake.input.weights),
         activations=Path(snakemake.input.activations),
-        students=students,
-        partition=partition,
+        students=optional(snakemake.input.students),
+        partition=optional(snakemake.input.partition),
         config=DynamicsConfig.model_validate(snakemake.params.config),
         outputs={name: Path(path) for name, path in snakemake.output.items()},
         device=run.device,

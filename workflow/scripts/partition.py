@@ -1,11 +1,11 @@
-"""Rule partition: snakemake object -> raptor.partition.write_partitions."""
+"""Rule partition: snakemake object -> raptor.phases.write_partitions."""
 
 from itertools import product
 from pathlib import Path
 
 from raptor.config.analysis import PartitionConfig
 from raptor.job import job
-from raptor.partition import write_partitions
+from raptor.phases import write_partitions
 
 with job(snakemake):
     config = PartitionConfig.model_validate(snakemake.params.config)

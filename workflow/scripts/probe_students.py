@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from raptor.config.analysis import ProbesConfig
-from raptor.job import job
+from raptor.job import job, optional
 from raptor.probes.evaluate import probe_students
 
 with job(snakemake) as run:
@@ -12,6 +12,7 @@ with job(snakemake) as run:
         activations=Path(snakemake.input.activations),
         students=Path(snakemake.input.students),
         probe=Path(snakemake.input.probe),
+        head=optional(snakemake.input.head),
         config=ProbesConfig.model_validate(snakemake.params.config),
         output=Path(snakemake.output.table),
         layers=Path(snakemake.output.layers),

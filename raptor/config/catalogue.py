@@ -1,0 +1,51 @@
+"""Which of timm's models are plain Vision Transformers, and the shape of each.
+
+`catalogue.json` is made by `python -m raptor.teachers.catalogue`, so that checking a
+configuration and a dry run need neither torch nor timm.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class PlainViT(NamedTuple):
+    """A model of timm at its own image size: one of `catalogue.json`'s rows.
+
+    `patch_size` in pixels; `cls` 0 or 1; `registers`: prefix tokens beside cls;
+    `block_parameters` of one block, `block_matrices` those of its matrices alone.
+    """
+
+    depth: int
+    width: int
+    heads: int
+    patch_size: int
+    cls: int
+    registers: int
+    block_parameters: int
+    block_matrices: int
+
+
+def look_up(model: str) -> PlainViT:
+    """The shape of timm's `model`, with or without the tag of its weights after a dot.
+
+    ValueError, one sentence, for a model that timm does not have or that is refused.
+    """
+    name, catalogue = model.split(".")[0], _catalogue()
+    if name in catalogue["plain"]:
+        return PlainViT(*catalogue["plain"][name])
+    for reason, names in catalogue["refused"].items():
+        if name in names:
+            raise ValueError(f"{model!r} is not a plain Vision Transformer, {reason}; choose one")
+    close = difflib.get_close_matches(name, catalogue["plain"], n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise ValueError(f"{model!r} is not a model of timm {catalogue['timm']}{hint}")
+
+
+@cache
+def _catalogue() -> dict[str, Any]:
+    return json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))

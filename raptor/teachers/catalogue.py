@@ -1,0 +1,64 @@
+"""Makes `raptor/config/catalogue.json`: python -m raptor.teachers.catalogue > THAT FILE."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+
+import timm
+import torch
+from torch import nn
+
+from raptor.config.catalogue import PlainViT
+from raptor.teachers.adapter import OF_ANOTHER_KIND, Teacher, why_not_plain
+
+
+def describe(name: str) -> PlainViT | str:
+    """The shape of a model of timm, or why it is not a plain Vision Transformer."""
+    with torch.device("meta"):  # no weights: only their shapes
+        model = timm.create_model(name, pretrained=False, num_classes=0)
+    reason = why_not_plain(model)
+    if reason is not None:
+        return reason
+    teacher, block = Teacher(model, {"model": name}), model.blocks[0]
+    return PlainViT(
+        depth=teacher.depth,
+        width=teacher.width,
+        heads=teacher.num_heads,
+        patch_size=int(model.patch_embed.feat_ratio()),
+        cls=teacher.layout.cls,
+        registers=teacher.layout.registers,
+        block_parameters=_count(block.parameters()),
+        block_matrices=_count(p for p in block.parameters() if p.ndim == 2),
+    )
+
+
+def _count(parameters: Iterable[nn.Parameter]) -> int:
+    return sum(parameter.numel() for parameter in parameters)
+
+
+def _knows_plain_models(module: str) -> bool:
+    """Whether a module of timm can make one: building its thousand others takes a quarter hour."""
+    return not {"VisionTransformer", "Eva"}.isdisjoint(vars(import_module(f"timm.models.{module}")))
+
+
+def main() -> None:
+    plain: dict[str, PlainViT] = {}
+    refused: dict[str, list[str]] = {}
+    for module in timm.list_modules():
+        for name in timm.list_models(module=module):
+            found = describe(name) if _knows_plain_models(module) else OF_ANOTHER_KIND
+            if isinstance(found, PlainViT):
+                plain[name] = found
+            else:
+                refused.setdefault(found, []).append(name)
+    rows = ",\n".join(f"    {json.dumps(name)}: {json.dumps(row)}" for name, row in plain.items())
+    reasons = json.dumps(refused, indent=1)
+    print(f'{{"timm": "{timm.__version__}", "refused": {reasons}, "plain": {{\n{rows}\n}}}}')
+    print(f"{len(plain)} plain, {sum(map(len, refused.values()))} refused", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
