@@ -158,7 +158,7 @@ def _disk(costs: Plan, results: Path) -> str:
         if file.is_file()
     )
     free, missing = shutil.disk_usage(place).free, max(0, needed - written)
-    found = f"{missing / 1e9:,.1f} GB to be written to {results}, {free / 1e9:,.1f} GB free"
+    found = f"{_gb(missing)} to be written to {results}, {_gb(free)} free"
     if missing > free:
         raise RaptorError(
             f"{found}; make room, link that folder to a larger disk, or set activations.mode: "
@@ -170,7 +170,7 @@ def _disk(costs: Plan, results: Path) -> str:
 def _device(config: Experiment) -> str:
     device = resolve_device(config.device)
     gpu = f", {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
-    return f"{config.device} is {device}{gpu}, beside {os.cpu_count()} CPU threads"
+    return f"{device}{gpu}, {os.cpu_count()} CPU threads"
 
 
 def _memory(config: Experiment, costs: Plan) -> str:
@@ -185,11 +185,15 @@ def _memory(config: Experiment, costs: Plan) -> str:
     found = []
     for title, works, room in rooms:
         largest = max(works, key=lambda work: work.memory_bytes)
-        needed = f"{largest.memory_bytes / 1e9:,.1f} GB"
-        found.append(f"{room / 1e9:,.1f} GB of {title}, about {needed} for {largest.stage}")
+        needed = _gb(largest.memory_bytes)
+        found.append(f"{_gb(room)} of {title}, about {needed} for {largest.stage}")
         if largest.memory_bytes > room:
             raise RaptorError(
                 f"{found[-1]}; use a larger machine, or smaller batches and shards "
                 "(batch_size, shard_images)"
             )
     return "; ".join(found)
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e9:.2g} GB"

@@ -204,7 +204,7 @@ def measure_swaps(
     runs on each block of images.
     """
     hits, error = np.zeros(len(swaps)), np.zeros(len(swaps))
-    images, hits_teacher, logged = 0, 0, time.monotonic()
+    images, hits_teacher, logged = 0, 0.0, time.monotonic()
     for _, block_BSTD, labels in store.blocks(split, IMAGES, None, most):
         states_BSTD = torch.from_numpy(block_BSTD).to(device)
         labels_B = torch.as_tensor(labels, device=device)
@@ -225,7 +225,10 @@ def measure_swaps(
     )
 
 
-def _hits(teacher: Teacher, last_BTD: Tensor, labels_B: Tensor) -> int:
+def _hits(teacher: Teacher, last_BTD: Tensor, labels_B: Tensor) -> float:
+    """How many images are classified right; NaN where there are no classes."""
+    if not teacher.num_classes:
+        return float("nan")
     return int((teacher.logits(last_BTD).argmax(dim=1) == labels_B).sum())
 
 

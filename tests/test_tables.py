@@ -403,7 +403,7 @@ def test_a_broken_index_is_named(tmp_path):
 def test_chance_is_the_commonest_class_of_the_split(save, tmp_path):
     swap = {"teacher": "vit", "partition": "maxcut", "k": 2, "segments": "1-2 3-3", "size": 1}
     swap |= {"kind": "intra", "targets": "[1]", "sources": "[2]", "accuracy": 0.8}
-    swap |= {"accuracy_teacher": 0.9, "drop": 0.1, "distance": 1.0, "n": 4}
+    swap |= {"accuracy_teacher": 0.9, "drop": 0.1, "relative_error": 0.2, "distance": 1.0, "n": 4}
     labels = [("test", 0), ("test", 1), ("test", 1), ("test", 2), ("train", 0), ("train", 0)]
     samples = save("samples.csv", [{"split": s, "label": label} for s, label in labels])
     given = {"swaps": [save("swaps.csv", [swap])], "samples": samples}

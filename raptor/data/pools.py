@@ -68,7 +68,8 @@ class FilePool:
 
     def pixels(self, indices: np.ndarray, config: DataConfig) -> torch.Tensor:
         paths = (self.root / self.sample_ids[i] for i in indices)
-        decoded = in_threads(partial(decode, channels=config.channels), paths)
+        # All of them first: torch resizes on the same threads.
+        decoded = list(in_threads(partial(decode, channels=config.channels), paths))
         return torch.cat([fit_pixels(image_CHW[None], config) for image_CHW in decoded])
 
     def check(self, index: int) -> None:

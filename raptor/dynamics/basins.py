@@ -66,7 +66,11 @@ class Basins:
         cosine_BSC = cosine_BSC.nan_to_num(nan=-2.0)  # a class without centroid is never nearest
         nearest_BSC = cosine_BSC >= cosine_BSC.amax(dim=-1, keepdim=True) - TIE
         share_BSC = nearest_BSC / nearest_BSC.sum(dim=-1, keepdim=True, dtype=tokens_BSD.dtype)
-        self._note("nearest_centroid_accuracy", (share_BSC * own_B1C).sum(dim=-1))
+        right_BS = (share_BSC * own_B1C).sum(dim=-1)
+        alone = cosine_BSC.shape[-1] == 1  # nothing to be told apart
+        self._note(
+            "nearest_centroid_accuracy", torch.full_like(right_BS, torch.nan) if alone else right_BS
+        )
 
     def _note(self, name: str, values: Tensor) -> None:
         """Add values (B, S, …) to the mean over all but S; NaN does not count."""
@@ -79,7 +83,8 @@ class Basins:
 
         `within_angle` and `between_angle`: mean over images of the angle (rad) to the centroid
         of the own class, and of the mean angle to the others'. `nearest_centroid_accuracy`: share
-        of images, in [0, 1], whose own centroid is the nearest; a tie among m counts 1/m.
+        of images, in [0, 1], whose own centroid is the nearest; a tie among m counts 1/m. NaN, as
+        the angle to others, with one class alone.
         """
         means = {name: (s / self._counts_S[name]).tolist() for name, s in self._sums_S.items()}
         table = pd.DataFrame(means)

@@ -104,7 +104,7 @@ def _fit(
 ) -> tuple[ClassSums, PhaseMoments]:
     """What the train split gives: class sums, and the moments of the transitions."""
     store = one.store
-    sums = ClassSums(int(store.labels.max()) + 1)
+    sums = ClassSums(max(int(store.labels.max()) + 1, 1))  # images without labels are one class
     moments = PhaseMoments(segments, store.layout, store.shape[3])
     for _, states_BSTD, labels_B in one.blocks("train", config.train_images):
         sums.add(class_token(states_BSTD, store.layout), labels_B)

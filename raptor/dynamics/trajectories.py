@@ -63,16 +63,16 @@ class Trajectories:
         total = min(images, end - begin)
         stored = None if self.model == "teacher" else [0]
         logged = time.monotonic()
-        for start, read_BSTD, labels_B in self.store.blocks(split, self.batch_images, stored):
+        size = self.batch_images
+        for start, read_BSTD, labels_B in self.store.blocks(split, size, stored, images):
             first = start - begin
-            states_BSTD = torch.from_numpy(read_BSTD[: total - first]).to(self.device)
+            states_BSTD = torch.from_numpy(read_BSTD).to(self.device)
             if self.model == "raptor":
                 states_BSTD = self._roll_out(states_BSTD[:, 0])
             self._refuse(states_BSTD, split, first)
-            yield first, states_BSTD, torch.from_numpy(labels_B[: total - first])
+            # Images without labels are all of one class.
+            yield first, states_BSTD, torch.from_numpy(labels_B).clamp(min=0)
             done = first + len(states_BSTD)
-            if done == total:
-                return
             if time.monotonic() - logged > LOG_SECONDS:
                 log.info("%s: %d of %d images of %s", self.title, done, total, split)
                 logged = time.monotonic()

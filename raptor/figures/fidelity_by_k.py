@@ -108,13 +108,14 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
         for title, group in groups(students, KEYS)
         for k, some in group.groupby("k")
     ]
-    judged = [one for one in results if one["claimed"] is not None]
+    judged = [one for one in results if one["claimed"] is not None and one["recovered"].n]
     kept = [one["recovered"].mean >= one["claimed"] for one in judged]
     baselines = table[table["part"] == "baseline"]
     references = table[(table["part"] == "reference") & (table["metric"] == "recovered")]
     best = baselines.loc[baselines["value"].idxmax()] if len(baselines) else None
     return {
         "results": results,
+        "labelled": any(one["recovered"].n for one in results),
         "all_kept": bool(kept) and all(kept),
         "judged": sorted({one["k"] for one in judged}),
         "missed": [one for one, good in zip(judged, kept, strict=True) if not good],

@@ -43,19 +43,25 @@ def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
         axes.set_title(label(teacher))
         axes.set_xlabel("layers replaced")
     for row in grid:
-        row[0].set_ylabel("accuracy (%)")
-    _legend(figure, kinds)
+        row[0].set_ylabel("accuracy (%)" if labelled(table) else "relative error of a$_L$ (%)")
+    _legend(figure, kinds, lines=labelled(table))
     return figure
 
 
+def labelled(table: pd.DataFrame) -> bool:
+    """Whether accuracy is known; else the error of the last state is drawn."""
+    return bool(table["accuracy"].notna().any())
+
+
 def _panel(axes: Axes, here: pd.DataFrame, kinds: list[str]) -> None:
+    metric = "accuracy" if labelled(here) else "relative_error"
     import seaborn  # slow to import; places the points of a swarm so that none hides another
 
     sizes = sorted(here["size"].unique())
     with warnings.catch_warnings():  # the caption gives n: a point that overlaps is not lost
         warnings.filterwarnings("ignore", message=".*points cannot be placed", category=UserWarning)
         seaborn.swarmplot(
-            here.assign(percent=100 * here["accuracy"]),
+            here.assign(percent=100 * here[metric]),
             x="size",
             y="percent",
             hue="kind",
@@ -71,19 +77,19 @@ def _panel(axes: Axes, here: pd.DataFrame, kinds: list[str]) -> None:
         axes.figure.canvas.draw()  # the swarm is placed when drawn: now, while it may not warn
     for place, size in enumerate(sizes):
         for rank, kind in enumerate(kinds):
-            found = _accuracy(here, size, kind)
+            found = _of(here, size, kind, metric)
             middle = place + DODGE * ((rank + 0.5) / len(kinds) - 0.5)
             if found.n:
                 _mean(axes, middle, found, term(KINDS, kind).colour)
     axes.axhline(100 * here["accuracy_teacher"].iloc[0], color="0.3", linestyle="--", linewidth=0.8)
     axes.axhline(100 * here["chance"].iloc[0], color="0.5", linestyle=":", linewidth=1.2)
-    axes.set_ylim(0, 103)
+    axes.set_ylim(0, 103 if labelled(here) else None)
     axes.set_ylabel("")
     grid_lines(axes)
 
 
-def _accuracy(here: pd.DataFrame, size: int, kind: str) -> Summary:
-    return summarise(here.loc[(here["size"] == size) & (here["kind"] == kind), "accuracy"])
+def _of(here: pd.DataFrame, size: int, kind: str, metric: str) -> Summary:
+    return summarise(here.loc[(here["size"] == size) & (here["kind"] == kind), metric])
 
 
 def _mean(axes: Axes, middle: float, found: Summary, colour: str) -> None:
@@ -104,27 +110,28 @@ def _mean(axes: Axes, middle: float, found: Summary, colour: str) -> None:
     )
 
 
-def _legend(figure: Figure, kinds: list[str]) -> None:
+def _legend(figure: Figure, kinds: list[str], *, lines: bool) -> None:
     handles = [
         Line2D([], [], color=term(KINDS, kind).colour, marker="D", linestyle="", mec="0.1", mew=0.7)
         for kind in kinds
     ]
-    handles.append(Line2D([], [], color="0.3", linestyle="--", linewidth=0.8))
-    handles.append(Line2D([], [], color="0.5", linestyle=":", linewidth=1.2))
     names = [f"weights from {article} {term(KINDS, kind).label}"
              for kind in kinds
              for article in ["the" if kind == "intra" else "an"]]  # fmt: skip
     names = [name.replace("an other", "another") for name in names]
-    figure.legend(
-        handles, [*names, "teacher", "chance"], loc="outside lower center", ncols=len(handles)
-    )
+    if lines:
+        handles.append(Line2D([], [], color="0.3", linestyle="--", linewidth=0.8))
+        handles.append(Line2D([], [], color="0.5", linestyle=":", linewidth=1.2))
+        names += ["teacher", "chance"]
+    figure.legend(handles, names, loc="outside lower center", ncols=len(handles))
 
 
 def numbers(table: pd.DataFrame) -> dict[str, Any]:
     """Mean accuracy after swaps by kind and size, and the gap, like with like."""
     results = []
     for (teacher, size), here in table.groupby(["teacher", "size"], sort=True):
-        intra, inter = (_accuracy(here, size, kind) for kind in KINDS)
+        intra, inter = (_of(here, size, kind, "accuracy") for kind in KINDS)
+        errors = [_of(here, size, kind, "relative_error") for kind in KINDS]
         results.append(
             {
                 "teacher": label(teacher),
@@ -132,6 +139,8 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
                 "intra": intra,
                 "inter": inter,
                 "gap": intra.mean - inter.mean,
+                "error_intra": errors[0],
+                "error_inter": errors[1],
                 "apart": bool(intra.ci_low > inter.ci_high),
                 "harmful_inside": bool(
                     intra.n
@@ -144,6 +153,7 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
     first = table.drop_duplicates("teacher")
     return {
         "results": results,
+        "labelled": labelled(table),
         "teachers": [
             {
                 "name": label(row.teacher),

@@ -38,7 +38,7 @@ def initial_probe(head: nn.Module | None, *, width: int, features: int, classes:
     the cls half (without cls the mean patch), zeros on the rest. All zeros where the head is no
     linear layer of either shape.
     """
-    probe = nn.Linear(features, classes)
+    probe = nn.utils.skip_init(nn.Linear, features, classes)
     nn.init.zeros_(probe.weight)
     nn.init.zeros_(probe.bias)
     if isinstance(head, nn.Linear) and head.weight.shape in ((classes, width), (classes, features)):
@@ -62,8 +62,11 @@ def fit_probe(
 
     AdamW with linear warm-up and cosine to zero, order reshuffled from `seed` each epoch. The
     epoch with the highest accuracy on `val` is kept (ties: lower loss, then earlier), the start
-    itself counting as epoch 0. The test split plays no part.
+    itself counting as epoch 0. The test split plays no part. Without classes there is nothing to
+    learn.
     """
+    if not start.out_features:
+        return start
     probe = copy.deepcopy(start).to(device)
     optimizer = torch.optim.AdamW(
         probe.parameters(), config.lr, weight_decay=config.weight_decay, fused=True
@@ -99,7 +102,9 @@ def predict(probe: nn.Linear, features: Features) -> Tensor:
 
 
 def top1(logits_NC: Tensor, labels_N: Tensor) -> float:
-    """Share of images whose largest logit is their label, in [0, 1]."""
+    """Share of images whose largest logit is their label, in [0, 1]; NaN without classes."""
+    if not logits_NC.shape[1]:
+        return float("nan")
     return float((logits_NC.argmax(dim=1) == labels_N).double().mean())
 
 

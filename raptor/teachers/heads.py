@@ -41,6 +41,6 @@ def load_head(path: Path, features: int, classes: int) -> nn.Linear:
             f"{path}: a head of weight {shapes['weight']} and bias {shapes['bias']}, this teacher "
             f"and these classes need {needed['weight']} and {needed['bias']}; give one that fits"
         )
-    head = nn.Linear(features, classes)
+    head = nn.utils.skip_init(nn.Linear, features, classes)
     head.load_state_dict({name: found[name].float() for name in needed})
     return head

@@ -55,6 +55,11 @@ def train_teacher(
     `output` without its suffix.
     """
     splits = _open_splits(data, spec.training.train_images)
+    if not splits["train"].class_names:
+        raise RaptorError(
+            f"data.root: {data.root} holds images without labels, which train no teacher; "
+            "give class folders, or a teacher of kind timm"
+        )
     per_epoch = spec.training.steps_per_epoch(len(splits["train"]))
     teacher = build_teacher(spec, data, splits["train"].num_classes).to(device)
     optimizer = _optimizer(teacher, spec.training)

@@ -245,7 +245,7 @@ def test_printed_table(study, target, tmp_path):
 def swaps(intra: float, inter: float) -> pd.DataFrame:
     rows = [
         {"size": size, "kind": kind, "accuracy": accuracy + shift, "distance": distance}
-        | {"targets": "[1]", "drop": 0.9 - accuracy - shift}
+        | {"targets": "[1]", "drop": 0.9 - accuracy - shift, "relative_error": 0.1}
         for size in (1, 2)
         for kind, accuracy, distance in (("intra", intra, 1.0), ("inter", inter, 1.0))
         for shift in (-0.01, 0.0, 0.01)
@@ -266,6 +266,18 @@ def test_swaps_are_judged_by_the_numbers(intra, inter, expected, absent, tmp_pat
     text = says("layer_swaps", swaps(intra, inter), tmp_path)
     assert expected in text
     assert absent not in text
+
+
+def test_without_labels_the_error_of_the_last_state_is_drawn(tmp_path):
+    bare = {"accuracy": np.nan, "accuracy_teacher": np.nan, "drop": np.nan, "chance": np.nan}
+    table = swaps(0.8, 0.4).assign(**bare)
+    table["relative_error"] = np.where(table["kind"] == "intra", 0.1, 0.3)
+    text = says("layer_swaps", table, tmp_path)
+    assert "without labels" in text
+    assert "10.0\u00a0% inside" in text
+    assert "30.0\u00a0% across" in text
+    for absent in ("accuracy above chance", "points", "unswapped", "agrees"):
+        assert absent not in text
 
 
 def test_the_gap_compares_swaps_of_the_same_layers():
