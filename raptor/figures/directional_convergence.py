@@ -161,6 +161,8 @@ def _of(table: pd.DataFrame, teacher: str) -> dict[str, Any]:
             )
     rows = rows_of(table, "basin", teacher=teacher, model="teacher")
     basins = rows.pivot_table(index="layer", columns="metric", values="value")
+    # Of one class alone there is no angle to others, and no row for it.
+    basins = basins.reindex(columns=["within_angle", "between_angle", "nearest_centroid_accuracy"])
     first, last = basins.loc[1], basins.iloc[-1]
     return {
         "name": label(teacher),
@@ -184,6 +186,11 @@ def _claims(one: Mapping[str, Any]) -> dict[str, bool | None]:
         "γ rises at every layer": all(token["rises"] for token in tokens),
         "γ rises fastest at an inner layer (an S-curve)": all(t["inside"] for t in tokens),
         "norms grow at every layer after the first": all(token["grows"] for token in tokens),
-        "classes part along depth": one["ratio"][1] > one["ratio"][0],
-        "the nearest centroid is more often the right one": one["accuracy"][1] > one["accuracy"][0],
+        "classes part along depth": _more(one["ratio"]),
+        "the nearest centroid is more often the right one": _more(one["accuracy"]),
     }
+
+
+def _more(ends: tuple[float, float]) -> bool | None:
+    """Whether the last is larger than the first; None where that is not known."""
+    return None if np.isnan(ends).any() else ends[1] > ends[0]

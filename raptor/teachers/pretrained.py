@@ -21,6 +21,7 @@ from raptor.errors import RaptorError, first_line
 from raptor.teachers.adapter import Teacher
 from raptor.teachers.build import assemble
 from raptor.teachers.files import save_teacher
+from raptor.teachers.heads import feature_width, load_head
 from raptor.weights import why_unreadable
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,8 @@ def make_timm(*, spec: TimmTeacher, data: DataConfig, output: Path) -> None:
     """
     class_names = open_split(data, "train").class_names
     teacher = load_timm(spec, data, len(class_names))
+    if "head" in spec.files:  # later stages read it: refused now, or not at all
+        load_head(Path(spec.head), feature_width(teacher), len(class_names))
     save_teacher(
         teacher,
         output,

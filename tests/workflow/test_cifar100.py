@@ -20,7 +20,7 @@ def test_a_dry_run_draws_every_figure(new_checkout):
 def test_what_the_claims_need():
     """Ten rates, and enough seeds and partitions of whatever is compared."""
     depth, overfitting = STUDY.figures.stochastic_depth, STUDY.figures.overfitting
-    rates = {STUDY.architecture(name).stochastic_depth for name in depth.teachers}
+    rates = {STUDY.origin(name).stochastic_depth for name in depth.teachers}
     assert sorted(rates) == [n / 10 for n in range(10)]
     compared = [
         students_like(STUDY, depth.teachers, [depth.recipe], "maxcut", 3),

@@ -60,6 +60,8 @@ GPU = int(
     experiment.device == "cuda"
     or (experiment.device == "auto" and shutil.which("nvidia-smi") is not None)
 )
+# Whether each image is a file of its own, to be decoded.
+READS_FILES = experiment.data.source in ("imagenet", "image_folder")
 # Whether every stage that reads states runs the teacher for them.
 STREAMED = experiment.activations.mode == "stream"
 
@@ -115,10 +117,15 @@ def timm_spec(teacher):
     return spec
 
 
+def present(files):
+    """Those that are there; of one that is not, the job says in a sentence what to do."""
+    return [file for file in files if os.path.exists(file)]
+
+
 def published_head(teacher):
     """The file of a linear head that a teacher from timm is given, or nothing."""
     files = timm_spec(teacher).files if teacher in MADE_BY["timm_teacher"] else {}
-    return [files["head"]] if "head" in files else []
+    return present([files["head"]]) if "head" in files else []
 
 
 def head_of(teacher):

@@ -12,10 +12,10 @@ rule samples:
     priority: 10
     conda:
         "../../environment.yml"
-    threads: 1
+    threads: 4 if READS_FILES else 1
     resources:
-        mem="1GB",
-        runtime=30,
+        mem="3GB" if READS_FILES else "1GB",
+        runtime=240 if READS_FILES else 30,
     params:
         data=leaves(experiment.data),
         code=script_code("samples"),
@@ -122,7 +122,7 @@ rule checkpoint_teacher:
 rule timm_teacher:
     input:
         samples=results("data/samples.csv"),
-        files=lambda wildcards: list(timm_spec(wildcards.teacher).files.values()),
+        files=lambda wildcards: present(timm_spec(wildcards.teacher).files.values()),
     output:
         weights=results("teachers/{teacher}.safetensors"),
         facts=results("teachers/{teacher}.json"),
