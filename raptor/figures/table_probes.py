@@ -58,19 +58,13 @@ def _paper(one: dict[str, Any]) -> str:
 def numbers(table: pd.DataFrame) -> dict[str, Any]:
     """Seeds, images, and what is set beside the paper."""
     raptors = table[table["model"] == "raptor"]
-    best = raptors.loc[raptors["recovered"].idxmax()]
+    known = raptors.dropna(subset=["recovered"])  # none where the images have no labels
     return {
         "seeds_low": int(raptors["n_seeds"].min()),
         "seeds_high": int(raptors["n_seeds"].max()),
         "n_test_low": int(table["n_test"].min()),
         "n_test_high": int(table["n_test"].max()),
-        "best": {
-            "name": f"{label(best['teacher'])}, {term(METHODS, best['partition']).label}, "
-            f"k = {int(best['k'])}",
-            "recovered": best["recovered"],
-            "low": best["recovered_low"],
-            "high": best["recovered_high"],
-        },
+        "best": _best(known.loc[known["recovered"].idxmax()]) if len(known) else None,
         "below_paper": [
             {
                 "name": f"{label(row.teacher)}, {label(row.recipe)}, k = {int(row.k)}",
@@ -82,4 +76,14 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
         ],
         "has_smaller": bool((table["model"] == "smaller teacher").any()),
         "paper": published.LABEL,
+    }
+
+
+def _best(one: pd.Series) -> dict[str, Any]:
+    method = term(METHODS, one["partition"]).label
+    return {
+        "name": f"{label(one['teacher'])}, {method}, k = {int(one['k'])}",
+        "recovered": one["recovered"],
+        "low": one["recovered_low"],
+        "high": one["recovered_high"],
     }

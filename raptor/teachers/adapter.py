@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -73,6 +74,32 @@ class Teacher(nn.Module):
     def num_classes(self) -> int:
         """How many classes its head tells apart; 0 where it has none."""
         return self.linear_head.out_features if self.linear_head else self.model.num_classes
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches, which stand row by row."""
+        return self.model.patch_embed.grid_size
+
+    @property
+    def patch_size(self) -> tuple[int, int]:
+        """Height and width, in pixels, from one patch to the next."""
+        return self.model.patch_embed.feat_ratio(as_scalar=False)
+
+    def at_size(self, height: int, width: int) -> Teacher:
+        """A copy for images of that size in pixels, its position embedding resampled (bicubic).
+
+        RaptorError for a size that is no multiple of the patch size.
+        """
+        if height % self.patch_size[0] or width % self.patch_size[1]:
+            raise RaptorError(
+                f"image size {height} × {width}: is no multiple of this teacher's patches of "
+                f"{self.patch_size[0]} × {self.patch_size[1]} px; give one that is"
+            )
+        model = copy.deepcopy(self.model)
+        model.set_input_size(img_size=(height, width))
+        other = Teacher(model, {**self.architecture, "image_size": [height, width]})
+        other.linear_head = self.linear_head
+        return other.train(self.training)
 
     @property
     def blocks(self) -> nn.Sequential:

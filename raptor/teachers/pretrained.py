@@ -48,15 +48,21 @@ def make_timm(*, spec: TimmTeacher, data: DataConfig, output: Path) -> None:
     )
 
 
-def load_timm(spec: TimmTeacher, data: DataConfig, num_classes: int) -> Teacher:
-    """The teacher of `spec` at the image size of `data`.
+def load_timm(
+    spec: TimmTeacher,
+    data: DataConfig,
+    num_classes: int,
+    *,
+    image_size: tuple[int, int] | None = None,
+) -> Teacher:
+    """The teacher of `spec` at the image size of `data`, or at another height and width.
 
     With the model's own head for `num_classes`, where `spec.head` asks for it, else without one.
     RaptorError for weights that cannot be had or do not fit.
     """
     architecture = {
         "model": spec.model,
-        "image_size": data.image_size,
+        "image_size": image_size or data.image_size,
         "channels": data.channels,
         "num_classes": num_classes if spec.head == "own" else 0,
     }

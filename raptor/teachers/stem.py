@@ -28,8 +28,18 @@ class ConvStem(nn.Module):
         for i in range(depth):
             layers += [nn.Conv2d(widths[i], widths[i + 1], 3, stride=2, padding=1), nn.GELU()]
         self.layers = nn.Sequential(*layers[:-1])
-        side = img_size // patch_size
-        self.grid_size, self.num_patches = (side, side), side * side
+        self.stride = 2**depth  # pixels from one patch to the next: 8 for a `patch_size` of 7
+        self.set_input_size((img_size, img_size))
+
+    def set_input_size(self, img_size: tuple[int, int], patch_size: None = None) -> None:
+        """Expect images of another height and width, as timm's patch embeddings do."""
+        self.img_size = img_size
+        rows, columns = (-(-side // self.stride) for side in img_size)
+        self.grid_size, self.num_patches = (rows, columns), rows * columns
+
+    def feat_ratio(self, as_scalar: bool = True) -> tuple[int, int] | int:
+        """Pixels from one patch to the next, by timm's name for it."""
+        return self.stride if as_scalar else (self.stride, self.stride)
 
     def forward(self, images_BCHW: torch.Tensor) -> torch.Tensor:
         """Patch tokens (B, patches, D), row by row."""
