@@ -44,7 +44,8 @@ MARKERS = "osD^vP*"
 def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
     """A: similarity by p with its cuts; B: R² by layer; C: accuracy; D: mean R²; E: similarity."""
     teachers, apart = _teachers(table), _untrained(table)
-    places = {teacher: float(place) for place, teacher in enumerate(teachers)}
+    # The name of an untrained teacher is wider than a number.
+    places = {teacher: place + 0.6 * (teacher in apart) for place, teacher in enumerate(teachers)}
     room = settings["width_in"] - BAR_IN
     lines = -(-len(teachers) // max(int(room / SMALLEST_PANEL_IN), 1))
     side = min(room / -(-len(teachers) // lines), LARGEST_PANEL_IN)
@@ -145,7 +146,7 @@ def _by_layer(axes: Axes, table: pd.DataFrame, tokens: str, teachers: list[str])
 def _p_axis(axes: Axes, table: pd.DataFrame, places: Places) -> None:
     names = [_name(table, teacher).removeprefix("p = ") for teacher in places]
     axes.set_xticks(list(places.values()), labels_apart(list(places.values()), names, 0.12))
-    axes.set_xlim(-0.4, len(places) - 0.6)
+    axes.set_xlim(-0.4, max(places.values()) + 0.4)
     axes.set_xlabel("p of the teacher")
 
 

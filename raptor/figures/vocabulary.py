@@ -18,7 +18,7 @@ METHODS = {
     "maxcut_exact": Term("exact Max-Cut", "C1"),
     "uniform": Term("uniform", "C2"),
     "random": Term("random contiguous", "C7"),
-    "random_scattered": Term("random scattered", "C5"),
+    "random_scattered": Term("random scattered", "C4"),
 }
 TOKENS = {
     "all": Term("all tokens", "0.15"),

@@ -22,12 +22,9 @@ def teacher_at_size(
     position embedding in `path` is resampled already, and twice would lose detail. RaptorError for
     weights that cannot be had, or a size that is no multiple of the patch size.
     """
-    teacher = load_teacher(path)
-    facts = teacher_facts(path)
-    other = teacher.at_size(height, width)
+    teacher, facts = load_teacher(path).at_size(height, width), teacher_facts(path)
     if facts.get("spec", {}).get("kind") == "timm":
-        # JSON has lists and strings only, as the configuration that they are read as.
         spec = TimmTeacher.model_validate({**facts["spec"], "head": "none"})
         data = DataConfig.model_validate(facts["data"])
-        other = load_timm(spec, data, 0, image_size=(height, width))
-    return other.to(device).eval().requires_grad_(False)
+        teacher = load_timm(spec, data, 0, image_size=(height, width))
+    return teacher.to(device).eval().requires_grad_(False)

@@ -1,0 +1,131 @@
+"""What the dense probes of a teacher and of its Raptor say of a few images, pixel by pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from raptor.figures.vocabulary import MODELS, label, term
+from raptor.qualitative import NO_CLASS, Example, Examples
+
+COLUMNS = {
+    "image": "image",
+    "truth": "truth",
+    "teacher": term(MODELS, "teacher").label,
+    "student": term(MODELS, "raptor").label,
+}
+# The strong colours first, then their pale neighbours.
+_TAB20 = matplotlib.color_sequences["tab20"]
+COLOURS = [to_rgb(colour) for colour in (*_TAB20[0::2], *_TAB20[1::2])]
+UNKNOWN = (1.0, 1.0, 1.0)
+MOST_NAMED = 12  # classes in the legend, those of most pixels
+LEGEND_IN = 0.5
+
+
+def draw(examples: Examples, settings: Mapping[str, Any]) -> Figure:
+    """A row per image: itself, the truth, and what each model says of it."""
+    shapes = [example.truth.shape for example in examples.examples]
+    room = settings["width_in"] / len(COLUMNS)
+    heights = [room * height / width for height, width in shapes]
+    figure, grid = plt.subplots(
+        len(shapes),
+        len(COLUMNS),
+        figsize=(settings["width_in"], sum(heights) + 0.2 * len(shapes) + LEGEND_IN),
+        height_ratios=heights,
+        squeeze=False,
+    )
+    paint = _classes if examples.class_names else _depth
+    paint(figure, grid, examples, settings)
+    for row, example in zip(grid, examples.examples, strict=True):
+        row[0].imshow(example.image)
+        for axes, model in zip(row[2:], ("teacher", "student"), strict=True):
+            axes.set_xlabel(_agreement(example, model, bool(examples.class_names)), labelpad=2)
+    for axes, title in zip(grid[0], COLUMNS.values(), strict=True):
+        axes.set_title(title)
+    for axes in grid.flat:
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+    return figure
+
+
+def _maps(row: np.ndarray, example: Example) -> list[tuple[Axes, np.ndarray]]:
+    return [
+        (axes, getattr(example, name))
+        for axes, name in zip(row, COLUMNS, strict=True)
+        if name != "image"
+    ]
+
+
+def _classes(
+    figure: Figure, grid: np.ndarray, examples: Examples, settings: Mapping[str, Any]
+) -> None:
+    """Colours go to the classes in order of their pixels, true and predicted."""
+    order = classes_by_area(examples)
+    colour_of = np.tile(UNKNOWN, (len(examples.class_names) + 1, 1))  # the last is NO_CLASS
+    for rank, one in enumerate(order):
+        colour_of[one] = COLOURS[rank % len(COLOURS)]
+    for row, example in zip(grid, examples.examples, strict=True):
+        for axes, classes_HW in _maps(row, example):
+            axes.imshow(colour_of[classes_HW])
+    named = order[:MOST_NAMED]
+    figure.legend(
+        [Patch(facecolor=colour_of[one], edgecolor="0.5", linewidth=0.5) for one in named],
+        [label(examples.class_names[one].split(",")[0]) for one in named],
+        loc="outside lower center",
+        ncols=6,
+        handlelength=1.0,
+    )
+
+
+def classes_by_area(examples: Examples) -> list[int]:
+    """The classes that are in some map, those of most pixels first."""
+    maps = [getattr(one, name) for one in examples.examples for name in list(COLUMNS)[1:]]
+    pixels = np.concatenate([classes_HW.ravel() for classes_HW in maps])
+    found, counts = np.unique(pixels[pixels != NO_CLASS], return_counts=True)
+    return found[np.argsort(-counts, kind="stable")].tolist()
+
+
+def _depth(
+    figure: Figure, grid: np.ndarray, examples: Examples, settings: Mapping[str, Any]
+) -> None:
+    """One colour scale: that of the true depths."""
+    truths = [example.truth for example in examples.examples]
+    known = [truth[np.isfinite(truth)] for truth in truths]
+    values = np.concatenate(known)
+    low, high = (values.min(), values.max()) if len(values) else (0.0, 1.0)
+    for row, example in zip(grid, examples.examples, strict=True):
+        for axes, depth_HW in _maps(row, example):
+            image = axes.imshow(depth_HW, vmin=low, vmax=high, cmap=settings["cmap"])
+    bar = figure.colorbar(
+        image, ax=list(grid[-1]), location="bottom", aspect=60, shrink=0.6, pad=0.03
+    )
+    bar.set_label("depth (m)")
+    bar.outline.set_visible(False)
+
+
+def _agreement(example: Example, model: str, classes: bool) -> str:
+    found, truth = getattr(example, model), example.truth
+    if classes:
+        known = truth != NO_CLASS
+        return f"{100 * np.mean(found[known] == truth[known]):.0f} % right" if known.any() else ""
+    known = np.isfinite(truth)
+    error = found[known] - truth[known]
+    return f"RMSE {np.sqrt(np.mean(error**2)):.2f} m" if known.any() else ""
+
+
+def numbers(examples: Examples) -> dict[str, Any]:
+    """What the caption says: how many images, of what, and the names of those drawn."""
+    return {
+        "n": len(examples.examples),
+        "classes": len(examples.class_names),
+        "sample_ids": list(examples.sample_ids),
+        "named": MOST_NAMED,
+    }

@@ -1,0 +1,255 @@
+"""The depth probe: how far each pixel is, linear on `[patch ; cls]` to bins (paper §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchvision.transforms.v2 import InterpolationMode
+from torchvision.transforms.v2 import functional as transform
+
+from raptor.config.dense import DepthProbe
+from raptor.data.pairs import UNMEASURED, DenseSplit
+from raptor.errors import RaptorError
+from raptor.probes.backbone import Backbone
+from raptor.probes.dense import Pair, in_order, linear_head, train_head
+from raptor.training.checkpoint import Checkpoint
+
+EVALUATED_TOGETHER = 16  # images
+UPSAMPLING = 4
+NATIVE = (480, 640)  # height and width of NYU Depth v2
+EIGEN_ROWS, EIGEN_COLUMNS = slice(45, 471), slice(41, 601)  # the ends are not in it
+DELTA1 = 1.25
+_LEAST = 1e-8  # below it the square root of SI-log would have no slope worth following
+
+
+class Window(NamedTuple):
+    """Where the image of `height` × `width` px is in its padded input: in the middle."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+    padded_height: int
+    padded_width: int
+
+    @classmethod
+    def of(cls, size: Sequence[int], patch_size: tuple[int, int]) -> Window:
+        """Padded to the next multiple of the patch size; an odd row or column below or right."""
+        high, wide = (
+            -(-side // patch) * patch for side, patch in zip(size, patch_size, strict=True)
+        )
+        return cls((high - size[0]) // 2, (wide - size[1]) // 2, *size, high, wide)
+
+    @property
+    def padding(self) -> tuple[int, int, int, int]:
+        """Left, right, top, bottom, as torch counts them."""
+        right = self.padded_width - self.width - self.left
+        return self.left, right, self.top, self.padded_height - self.height - self.top
+
+    def cut(self, maps_BCHW: Tensor) -> Tensor:
+        """The image's part of padded maps."""
+        rows = slice(self.top, self.top + self.height)
+        return maps_BCHW[..., rows, self.left : self.left + self.width]
+
+
+def input_size(config: DepthProbe, patch_size: tuple[int, int]) -> tuple[int, int]:
+    """Height and width that the teacher has to be made for: `image_size`, padded."""
+    window = Window.of(config.image_size, patch_size)
+    return window.padded_height, window.padded_width
+
+
+def fit(
+    *,
+    backbone: Backbone,
+    train: DenseSplit,
+    config: DepthProbe,
+    seed: int,
+    title: str,
+    checkpoint: Checkpoint | None = None,
+) -> nn.Conv2d:
+    """A head (`[patch ; cls]` → bins, 1×1) trained by `10 · SI-log + cross-entropy`.
+
+    SI-log compares the expected depth at every measured pixel of the input, cross-entropy the
+    bins at the head's own resolution, four to a patch and side: bins for every pixel of a batch
+    would not fit in memory. See `train_head` for order and resumption.
+    """
+    head = linear_head(backbone.joined_width, config.bins).to(backbone.device)
+    window = Window.of(config.image_size, backbone.teacher.patch_size)
+    bins_K = depth_bins(config).to(backbone.device)
+
+    def prepare(pair: Pair) -> Pair:
+        image_CHW, depth_HW = pair
+        depth_HW = _nearest(depth_HW[None], config.image_size)[0]
+        return (
+            _input(backbone, image_CHW, config, window),
+            F.pad(depth_HW, window.padding, value=UNMEASURED),
+        )
+
+    def loss(images_BCHW: Tensor, depth_BHW: Tensor) -> Tensor:
+        depth_BHW = depth_BHW.to(backbone.device)
+        logits_BKhw = bin_logits(head, backbone, images_BCHW)
+        expected_BHW = _resized(expected_depth(logits_BKhw, bins_K), depth_BHW.shape[1:])
+        coarse_Bhw = _nearest(depth_BHW, logits_BKhw.shape[2:])
+        return config.si_log_weight * si_log(
+            expected_BHW, depth_BHW, config.si_log_lambda
+        ) + bin_cross_entropy(logits_BKhw, coarse_Bhw, config)
+
+    train_head(
+        head=head,
+        loss=loss,
+        split=train,
+        prepare=prepare,
+        config=config,
+        seed=seed,
+        title=title,
+        checkpoint=checkpoint,
+    )
+    return head
+
+
+@torch.no_grad()
+def predict(
+    *, backbone: Backbone, head: nn.Conv2d, images: Sequence[Tensor], config: DepthProbe
+) -> list[Tensor]:
+    """Metres (H, W) float32 at each pixel of uint8 RGB images (3, H, W), each at its own size."""
+    window = Window.of(config.image_size, backbone.teacher.patch_size)
+    inputs_BCHW = torch.stack([_input(backbone, image, config, window) for image in images])
+    logits_BKhw = bin_logits(head, backbone, inputs_BCHW)
+    expected_Bhw = expected_depth(logits_BKhw, depth_bins(config).to(logits_BKhw.device))
+    depth_BHW = window.cut(_resized(expected_Bhw, (window.padded_height, window.padded_width)))
+    return [
+        _resized(depth_HW[None], image_CHW.shape[1:])[0].cpu()
+        for depth_HW, image_CHW in zip(depth_BHW, images, strict=True)
+    ]
+
+
+def evaluate(
+    *, backbone: Backbone, head: nn.Conv2d, test: DenseSplit, config: DepthProbe, title: str
+) -> dict[str, float]:
+    """`rmse_m`, `rmse_pooled_m`, `abs_rel`, `delta1` and `n_test` images.
+
+    At each image's own size, over measured pixels inside `config.crop`. All but `rmse_pooled_m`
+    (over the pixels of all images together) are means over images, as published numbers of NYU
+    Depth v2 usually are; an image without a measured pixel is left out. The protocol does not say
+    which RMSE is meant (paper §Method 6).
+    """
+    rows = []
+    for pairs in in_order(test, EVALUATED_TOGETHER, title):
+        images = [image_CHW for image_CHW, _ in pairs]
+        found = predict(backbone=backbone, head=head, images=images, config=config)
+        for predicted_HW, (_, depth_HW) in zip(found, pairs, strict=True):
+            if config.crop == "eigen":
+                predicted_HW, depth_HW = (
+                    eigen_crop(depth, test.origin) for depth in (predicted_HW, depth_HW)
+                )
+            rows.append(depth_errors(predicted_HW, depth_HW))
+    return {**_summary(rows), "n_test": len(test)}
+
+
+def _summary(rows: list[dict[str, float]]) -> dict[str, float]:
+    table = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    measured = table["pixels"] > 0
+    if not measured.any():
+        return dict.fromkeys(("rmse_m", "rmse_pooled_m", "abs_rel", "delta1"), float("nan"))
+    table = {name: values[measured] for name, values in table.items()}
+    return {
+        "rmse_m": float(np.sqrt(table["mse"]).mean()),
+        "rmse_pooled_m": float(np.sqrt(np.average(table["mse"], weights=table["pixels"]))),
+        "abs_rel": float(table["abs_rel"].mean()),
+        "delta1": float(table["delta1"].mean()),
+    }
+
+
+def eigen_crop(depth_HW: Tensor, origin: str = "a depth map") -> Tensor:
+    """Rows 45 to 470, columns 41 to 600 (Eigen et al. 2014); RaptorError for another size."""
+    if depth_HW.shape != NATIVE:
+        raise RaptorError(
+            f"{origin}: the Eigen crop is of 480 × 640 pixels, here are "
+            f"{depth_HW.shape[0]} × {depth_HW.shape[1]}; give crop: none"
+        )
+    return depth_HW[EIGEN_ROWS, EIGEN_COLUMNS]
+
+
+def depth_errors(predicted_HW: Tensor, depth_HW: Tensor) -> dict[str, float]:
+    """Of one image, over its measured `pixels`: `mse` (m²), `abs_rel`, `delta1` in [0, 1].
+
+    `delta1`: the share of pixels where the larger depth is less than 1.25 times the smaller.
+    """
+    measured = depth_HW > UNMEASURED
+    found, true = predicted_HW[measured].double(), depth_HW[measured].double()
+    ratio = torch.maximum(found / true, true / found)
+    return {
+        "pixels": len(true),
+        "mse": float((found - true).square().mean()),
+        "abs_rel": float(((found - true).abs() / true).mean()),
+        "delta1": float((ratio < DELTA1).double().mean()),
+    }
+
+
+def depth_bins(config: DepthProbe) -> Tensor:
+    """(K,) metres, evenly spaced from `min_m` to `max_m`, both included."""
+    return torch.linspace(config.min_m, config.max_m, config.bins)
+
+
+def nearest_bin(depth: Tensor, config: DepthProbe) -> Tensor:
+    """The index, int64, of the bin nearest to each depth; beyond the ends, the last."""
+    spacing = (config.max_m - config.min_m) / (config.bins - 1)
+    return ((depth - config.min_m) / spacing).round().clamp(0, config.bins - 1).long()
+
+
+def bin_logits(head: nn.Conv2d, backbone: Backbone, images_BCHW: Tensor) -> Tensor:
+    """Logits (B, K, h, w) of the bins on a grid four times as fine as the patches.
+
+    The features are upsampled (bilinear) before the head in the paper. Both are linear and the
+    weights of bilinear sum to 1, so the order is free, and this one six times cheaper.
+    """
+    logits_BKhw = head(backbone.features(images_BCHW).joined())
+    return F.interpolate(logits_BKhw, scale_factor=UPSAMPLING, mode="bilinear", align_corners=False)
+
+
+def expected_depth(logits_BKhw: Tensor, bins_K: Tensor) -> Tensor:
+    """(B, h, w) metres: the mean of the bins, each weighted by its softmax."""
+    return torch.einsum("bkhw,k->bhw", logits_BKhw.softmax(dim=1), bins_K)
+
+
+def si_log(predicted_BHW: Tensor, depth_BHW: Tensor, variance_focus: float) -> Tensor:
+    """√(mean g² − λ (mean g)²), g = log(predicted / depth), over measured pixels; 0 without any.
+
+    The scale-invariant error of Eigen et al. (2014), with the root and λ = 0.85 of Lee et al.
+    ("From Big to Small", 2019), who also weight it by 10.
+    """
+    measured = depth_BHW > UNMEASURED
+    if not measured.any():
+        return 0 * predicted_BHW.sum()
+    g = predicted_BHW[measured].log() - depth_BHW[measured].log()
+    return (g.square().mean() - variance_focus * g.mean().square()).clamp(min=_LEAST).sqrt()
+
+
+def bin_cross_entropy(logits_BKhw: Tensor, depth_Bhw: Tensor, config: DepthProbe) -> Tensor:
+    """Cross-entropy with the nearest bin, over measured pixels; 0 without any."""
+    measured = depth_Bhw > UNMEASURED
+    classes_Bhw = torch.where(measured, nearest_bin(depth_Bhw, config), -1)
+    total = F.cross_entropy(logits_BKhw, classes_Bhw, ignore_index=-1, reduction="sum")
+    return total / measured.sum().clamp(min=1)
+
+
+def _input(backbone: Backbone, image_CHW: Tensor, config: DepthProbe, window: Window) -> Tensor:
+    image_CHW = transform.resize(image_CHW, config.image_size, antialias=True)
+    # Padded after normalisation: with the colour of the mean.
+    return F.pad(backbone.normalised(image_CHW), window.padding)
+
+
+def _resized(depth_BHW: Tensor, size: Sequence[int]) -> Tensor:
+    """Bilinear."""
+    maps_B1HW = depth_BHW[:, None]
+    return F.interpolate(maps_B1HW, tuple(size), mode="bilinear", align_corners=False)[:, 0]
+
+
+def _nearest(depth_BHW: Tensor, size: Sequence[int]) -> Tensor:
+    """Of measured and unmeasured pixels no mean is taken."""
+    return transform.resize(depth_BHW, list(size), interpolation=InterpolationMode.NEAREST_EXACT)

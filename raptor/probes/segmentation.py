@@ -1,0 +1,145 @@
+"""The segmentation probe: which class each pixel is of, linear on patch tokens (paper §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchvision.transforms.v2 import InterpolationMode
+from torchvision.transforms.v2 import functional as transform
+
+from raptor.config.dense import SegmentationProbe
+from raptor.data.pairs import IGNORE, DenseSplit
+from raptor.probes.backbone import Backbone
+from raptor.probes.dense import Pair, in_order, linear_head, train_head
+from raptor.training.checkpoint import Checkpoint
+
+EVALUATED_TOGETHER = 16  # images
+
+
+def fit(
+    *,
+    backbone: Backbone,
+    train: DenseSplit,
+    config: SegmentationProbe,
+    seed: int,
+    title: str,
+    checkpoint: Checkpoint | None = None,
+) -> nn.Conv2d:
+    """A head (D → classes, 1×1) trained on the patch tokens of `backbone` by cross-entropy.
+
+    Images and classes are resized to the square `config.image_size`, the logits to the same
+    (bilinear). Pixels of `IGNORE` play no part. See `train_head` for order and resumption.
+    """
+    head = linear_head(backbone.width, len(train.class_names)).to(backbone.device)
+    size = [config.image_size, config.image_size]
+
+    def prepare(pair: Pair) -> Pair:
+        image_CHW, classes_HW = pair
+        return _input(backbone, image_CHW, config), resized_classes(classes_HW, size)
+
+    def loss(images_BCHW: Tensor, classes_BHW: Tensor) -> Tensor:
+        logits_BChw = head(backbone.features(images_BCHW).patches)
+        return cross_entropy(upsampled(logits_BChw, size), classes_BHW.to(backbone.device))
+
+    train_head(
+        head=head,
+        loss=loss,
+        split=train,
+        prepare=prepare,
+        config=config,
+        seed=seed,
+        title=title,
+        checkpoint=checkpoint,
+    )
+    return head
+
+
+@torch.no_grad()
+def predict(
+    *,
+    backbone: Backbone,
+    head: nn.Conv2d,
+    images: Sequence[Tensor],
+    config: SegmentationProbe,
+) -> list[Tensor]:
+    """The class (H, W) int64 of each pixel of uint8 RGB images (3, H, W), each at its own size."""
+    inputs_BCHW = torch.stack([_input(backbone, image_CHW, config) for image_CHW in images])
+    logits_BChw = head(backbone.features(inputs_BCHW).patches)
+    return [
+        upsampled(logits_Chw[None], image_CHW.shape[1:])[0].argmax(dim=0).cpu()
+        for logits_Chw, image_CHW in zip(logits_BChw, images, strict=True)
+    ]
+
+
+def evaluate(
+    *,
+    backbone: Backbone,
+    head: nn.Conv2d,
+    test: DenseSplit,
+    config: SegmentationProbe,
+    title: str,
+) -> dict[str, float]:
+    """`miou`, `miou_absent_as_zero`, `pixel_accuracy` in [0, 1], and `n_test` images.
+
+    At each image's own size, over the pixels of all images together; see `mean_iou`.
+    """
+    classes = len(test.class_names)
+    confusion_CC = torch.zeros(classes, classes, dtype=torch.int64)
+    for pairs in in_order(test, EVALUATED_TOGETHER, title):
+        images = [image_CHW for image_CHW, _ in pairs]
+        found = predict(backbone=backbone, head=head, images=images, config=config)
+        for predicted_HW, (_, classes_HW) in zip(found, pairs, strict=True):
+            confusion_CC += confusion(predicted_HW, classes_HW, classes)
+    pixels = confusion_CC.sum()
+    return {
+        **mean_iou(confusion_CC),
+        "pixel_accuracy": float(confusion_CC.diagonal().sum() / pixels),
+        "n_test": len(test),
+    }
+
+
+def confusion(predicted_HW: Tensor, classes_HW: Tensor, classes: int) -> Tensor:
+    """Pixels (C, C) by true class (row) and predicted class (column), without those of `IGNORE`."""
+    counted = classes_HW != IGNORE
+    cells = classes * classes_HW[counted] + predicted_HW[counted]
+    return torch.bincount(cells, minlength=classes**2).view(classes, classes)
+
+
+def mean_iou(confusion_CC: Tensor) -> dict[str, float]:
+    """Intersection over union, averaged over classes in two ways.
+
+    `miou`: over the classes that are in the truth or in the prediction of some pixel counted;
+    one that is in neither has no IoU. `miou_absent_as_zero`: over all classes, such a one counted
+    as 0, which is never higher. NaN without a pixel. The protocol does not say which is meant
+    (paper §Method 6); on the whole test split of ADE20K every class is there.
+    """
+    inter_C = confusion_CC.diagonal().double()
+    union_C = confusion_CC.sum(dim=0) + confusion_CC.sum(dim=1) - inter_C
+    iou_C = inter_C / union_C  # 0 / 0 = NaN where absent
+    zeroed = iou_C.nan_to_num(nan=0.0).mean() if union_C.any() else torch.tensor(torch.nan)
+    return {"miou": float(iou_C.nanmean()), "miou_absent_as_zero": float(zeroed)}
+
+
+def cross_entropy(logits_BCHW: Tensor, classes_BHW: Tensor) -> Tensor:
+    """Mean over the pixels that are not `IGNORE`; 0 where there is none."""
+    total = F.cross_entropy(logits_BCHW, classes_BHW, ignore_index=IGNORE, reduction="sum")
+    return total / (classes_BHW != IGNORE).sum().clamp(min=1)
+
+
+def upsampled(maps_BChw: Tensor, size: Sequence[int]) -> Tensor:
+    """Bilinear, each patch centred on its pixels."""
+    return F.interpolate(maps_BChw, tuple(size), mode="bilinear", align_corners=False)
+
+
+def resized_classes(classes_HW: Tensor, size: Sequence[int]) -> Tensor:
+    """The nearest pixel's class."""
+    nearest = InterpolationMode.NEAREST_EXACT
+    return transform.resize(classes_HW[None], list(size), interpolation=nearest)[0]
+
+
+def _input(backbone: Backbone, image_CHW: Tensor, config: SegmentationProbe) -> Tensor:
+    size = [config.image_size, config.image_size]
+    return backbone.normalised(transform.resize(image_CHW, size, antialias=True))

@@ -1,0 +1,63 @@
+"""Qualitative results of dense probes: a few images, their truth, and what two models say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from zipfile import BadZipFile
+
+import numpy as np
+
+from raptor.errors import RaptorError
+from raptor.files import replacing
+
+NO_CLASS = -1  # of a pixel whose class is not known; a depth that is not known is NaN
+
+
+class Example(NamedTuple):
+    """One image (H, W, 3) uint8 with maps (H, W): int16 classes, or float32 metres."""
+
+    image: np.ndarray
+    truth: np.ndarray
+    teacher: np.ndarray
+    student: np.ndarray
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Examples with their names; `class_names` is empty where the maps are of depth."""
+
+    sample_ids: Sequence[str]
+    examples: Sequence[Example]
+    class_names: Sequence[str]
+
+    def save(self, path: Path) -> None:
+        """Write the `.npz` `path`, whole or not at all."""
+        arrays = {
+            f"{name}_{index}": array
+            for index, example in enumerate(self.examples)
+            for name, array in example._asdict().items()
+        }
+        names = {"sample_ids": self.sample_ids, "class_names": self.class_names}
+        arrays |= {name: np.array(list(values), dtype=np.str_) for name, values in names.items()}
+        # numpy would add .npz to the temporary name.
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            np.savez_compressed(file, **arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> Examples:
+        """What `save` wrote; RaptorError for a file that is something else."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                sample_ids = file["sample_ids"].tolist()
+                examples = [
+                    Example(*(file[f"{name}_{index}"] for name in Example._fields))
+                    for index in range(len(sample_ids))
+                ]
+                return cls(sample_ids, examples, file["class_names"].tolist())
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise RaptorError(
+                f"{path}: not the examples of a dense probe ({error}); delete it and run again"
+            ) from None
