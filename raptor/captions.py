@@ -19,7 +19,6 @@ from raptor.files import replacing
 from raptor.tables.summary import Summary
 
 UNIT = "\u00a0%"  # never parted from its number at the end of a line
-SMALLEST = 1e-4  # written as it is where fewer digits were asked for; below, it is zero
 ABSENT = "–"  # where a number is not defined, such as the spread of a single seed
 
 
@@ -65,7 +64,8 @@ def _absent(value: float | None) -> bool:
 def _plain(value: float, digits: int, sign: str = "") -> str:
     text = f"{value:{sign}.{digits}f}"
     if float(text) == 0:  # a change is not nothing because it is small
-        text = f"{value:{sign}.1g}" if abs(value) >= SMALLEST else text.lstrip("+-")
+        seen = abs(value) >= 10 ** -(digits + 1)
+        text = f"{value:{sign}.1g}" if seen else text.lstrip("+-")
     return text.replace("-", "−")
 
 

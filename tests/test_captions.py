@@ -36,7 +36,9 @@ def rendered(tmp_path: Path, text: str, **numbers) -> str:
         ("{{ -0.0123 | points }}", "−1.2"),
         ("{{ -0.00001 | points }}", "0.0"),
         ("{{ -1.23456 | number }}", "−1.235"),
-        ("{{ -0.0001 | number }}", "0.000"),
+        ("{{ -0.0001 | number }}", "−0.0001"),  # not nothing because it is small
+        ("{{ -0.00001 | number }}", "0.000"),
+        ("{{ 0.0002 | percent }}", "0.02\u00a0%"),
         ("{{ [1] | listing }}", "1"),
         ("{{ [1, 2] | listing }}", "1 and 2"),
         ("{{ ['a', 'b', 'c'] | listing('or') }}", "a, b or c"),

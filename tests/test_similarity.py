@@ -322,7 +322,7 @@ def store(monkeypatch):
     """A store in memory with the interface of `raptor.activations.read.Activations`."""
     data = {"train": states(30), "test": states(9, seed=1)}
 
-    def opened(path):
+    def opened(path, device):
         return SimpleNamespace(
             layout=LAYOUT,
             teacher=path.stem,

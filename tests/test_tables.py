@@ -95,7 +95,9 @@ def test_numbers_survive_the_file(save):
 
 def test_a_missing_column_is_named_with_its_file(save):
     path = save("a.csv", [{"teacher": "vit"}])
-    with pytest.raises(RaptorError, match=r"a\.csv: has no column k, seed; make it again"):
+    with pytest.raises(
+        RaptorError, match=r"a\.csv: has no column k, seed; delete it and run again"
+    ):
         read_table(path, "teacher k seed")
 
 

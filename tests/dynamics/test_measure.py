@@ -309,9 +309,9 @@ def test_memory_does_not_grow_with_the_images(planted, monkeypatch):
     """No block of states outlives its turn, nor does a tensor made from each of them."""
     alive, blocks, passes = [], Activations.blocks, []
 
-    def watched(self, split, size, layers=None):
+    def watched(self, split, size, layers=None, images=None):
         passes.append([])
-        for start, states, labels in blocks(self, split, size, layers):
+        for start, states, labels in blocks(self, split, size, layers, images):
             assert sum(one() is not None for one in alive) <= 1
             alive.append(weakref.ref(states))
             passes[-1].append(tensor_bytes())
