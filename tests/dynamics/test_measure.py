@@ -322,7 +322,9 @@ def test_memory_does_not_grow_with_the_images(planted, monkeypatch):
     student = planted.student(LABELS)
     gc.freeze()
     try:
-        run(planted, student, config=settings(batch_images=10, train_images=1000, images=1000))
+        whole = {"relative_sizes": [0.01, 0.1], "images": 20}  # blocks of one size
+        sizes = {"batch_images": 10, "train_images": 1000, "images": 1000, "perturbation": whole}
+        run(planted, student, config=settings(**sizes))
     finally:
         gc.unfreeze()
     assert [len(sizes) for sizes in passes] == [15, 6, 2] * 2
