@@ -19,6 +19,7 @@ from raptor.config.fields import (
     Section,
     Some,
     Split,
+    Teachers,
 )
 
 
@@ -62,7 +63,7 @@ class ProbesConfig(Section):
 class SwapsConfig(Section):
     """Layer swaps: exhaustive for one layer, `samples` draws per kind for more."""
 
-    teachers: Some[Name]
+    teachers: Teachers
     partition: OneCut = "maxcut"
     k: Annotated[int, Field(ge=2)] = 3  # of one phase there is no other to swap with
     sizes: Some[PositiveInt] = [1, 2, 3]
@@ -79,7 +80,7 @@ class BranchesConfig(Section):
     from a matrix alone, so that two of them differ where the matrices do, not where a search did.
     """
 
-    teachers: Some[Name]
+    teachers: Teachers
     partition: Literal["maxcut", "maxcut_exact"] = "maxcut_exact"
     k: Some[Annotated[int, Field(ge=2)]] = [3]
 

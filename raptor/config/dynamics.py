@@ -11,6 +11,7 @@ from raptor.config.fields import (
     PositiveReal,
     Section,
     Some,
+    Teachers,
 )
 
 
@@ -37,7 +38,7 @@ class DynamicsConfig(Section):
     experiment trains none is measured by itself. `partition` and `k` also give the phases.
     """
 
-    teachers: Some[Name]
+    teachers: Teachers
     recipe: Name
     partition: OneCut = "maxcut"
     k: PositiveInt = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -18,7 +18,7 @@ from raptor.config.analysis import (
 from raptor.config.comparisons import comparison_faults
 from raptor.config.data import DataConfig
 from raptor.config.dynamics import DynamicsConfig
-from raptor.config.fields import Name, NonNegativeInt, Section
+from raptor.config.fields import EVERY, Name, NonNegativeInt, Section
 from raptor.config.figures import FiguresConfig
 from raptor.config.shape import Shape
 from raptor.config.students import Recipe, StudentGrid
@@ -71,6 +71,15 @@ class Experiment(Section):
         own = self.origin(teacher).model_dump(include={"mean", "std"}, exclude_none=True)
         return self.data.model_copy(update=own)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _name_every_teacher(cls, raw: Any) -> Any:
+        """`teachers: all` in any section -> the names of the section `teachers`."""
+        named = raw.get("teachers") if isinstance(raw, dict) else None
+        if not isinstance(named, dict):
+            return raw
+        return {key: _expanded(part, list(named)) for key, part in raw.items()}
+
     @model_validator(mode="after")
     def _consistent(self) -> Experiment:
         faults = [*_data_faults(self), *_teacher_faults(self)]
@@ -80,6 +89,15 @@ class Experiment(Section):
         if faults:
             raise ValueError("\n".join(dict.fromkeys(faults)))
         return self
+
+
+def _expanded(part: Any, names: list[str]) -> Any:
+    if not isinstance(part, dict):
+        return part
+    return {
+        key: names if key == "teachers" and value == EVERY else _expanded(value, names)
+        for key, value in part.items()
+    }
 
 
 def _data_faults(config: Experiment) -> list[str]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+)
 
 Item = TypeVar("Item")
 
@@ -43,6 +50,11 @@ def _distinct(values: list) -> list:
 
 # A list that is not empty and names nothing twice.
 Some = Annotated[list[Item], Field(min_length=1), AfterValidator(_distinct)]
+
+# Names of teachers, or the word `all`, which `Experiment` replaces by the names of its teachers.
+EVERY = "all"
+NAMES = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+Teachers = Annotated[Some[Name], WithJsonSchema({"anyOf": [NAMES, {"const": EVERY}]})]
 
 
 class Section(BaseModel):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from raptor.config.fields import Name, OneCut, PositiveInt, PositiveReal, Section, Some
+from raptor.config.fields import Name, OneCut, PositiveInt, PositiveReal, Section, Some, Teachers
 
 
 class Picture(Section):
@@ -23,7 +23,7 @@ class MatrixFigure(Picture):
         default="viridis", description="a matplotlib colour map"
     )
     annotate: bool = Field(default=False, description="write each entry into its cell")
-    teachers: Some[Name] | None = Field(default=None, description="those drawn; all, if left out")
+    teachers: Teachers | None = Field(default=None, description="those drawn; all, if left out")
 
 
 class CutsFigure(MatrixFigure):
@@ -53,7 +53,7 @@ class CurvesFigure(Figure):
 class TeachersFigure(Figure):
     """The same kind of student of several teachers, side by side."""
 
-    teachers: Some[Name]
+    teachers: Teachers
     recipe: Name
     partition: OneCut = "maxcut"
     k: PositiveInt = 3

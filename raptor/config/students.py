@@ -16,6 +16,7 @@ from raptor.config.fields import (
     PositiveReal,
     Section,
     Some,
+    Teachers,
 )
 
 
@@ -127,7 +128,7 @@ class Recipe(Section):
 class StudentGrid(Section):
     """A set of students: every combination of the lists, `seeds` times each."""
 
-    teachers: Some[Name]
+    teachers: Teachers
     recipes: Some[Name]
     partitions: Some[Method] = ["maxcut"]
     k: Some[PositiveInt]

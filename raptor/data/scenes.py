@@ -1,8 +1,9 @@
 """Scenes with a class and a depth for every pixel, composed of digits: dense probes offline.
 
-Digits stand upright before a plane that is tilted away from the camera. What is nearer is larger
-(as a pinhole sees it) and brighter (as in fog), so that depth can be seen; nearer ink hides
-farther ink.
+Digits, white on black cards, stand upright before a plane that is tilted away from the camera.
+What is nearer is larger (as a pinhole sees it) and brighter (as in fog), so that depth can be
+seen, and a nearer card hides a farther one. The class and the depth are those of the whole card:
+strokes would be narrower than the patches of a small teacher.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ DIGIT_PX = 28
 NEAR_M, FAR_M = 1.5, 3.0  # of digits; at REFERENCE_M one is drawn as it is
 REFERENCE_M = 2.0
 PLANE_BOTTOM_M, PLANE_TOP_M = 4.0, 8.0  # of the plane, at the lowest and the highest row
-INK = 128  # of 255: from here on a pixel is the digit's
 
 Target = Literal["classes", "depth"]
 
@@ -80,19 +80,18 @@ class Scenes:
     def render(self, placed: Sequence[Placed]) -> tuple[Tensor, Tensor, Tensor]:
         """Grey uint8, class int64 and depth float32, each (H, W); the last digit is in front."""
         size = self.config.image_size
-        image_HW = torch.zeros(size, size)
-        classes_HW = torch.full((size, size), BACKGROUND)
         # Seen in perspective, it is the inverse of a plane's depth that is linear over the rows.
         plane_H = 1 / torch.linspace(1 / PLANE_TOP_M, 1 / PLANE_BOTTOM_M, size)
         depth_HW = plane_H[:, None].repeat(1, size)
+        classes_HW = torch.full((size, size), BACKGROUND)
+        reflected_HW = torch.ones(size, size)
         for digit, depth_m, row, column, side in placed:
-            window = slice(row, row + side), slice(column, column + side)
+            card = slice(row, row + side), slice(column, column + side)
             pixels = transform.resize(self.digits.images([digit]), [side, side], antialias=True)
-            ink = pixels[0, 0].clamp(0, 1)
-            image_HW[window] = ink * (255 * NEAR_M / depth_m) + (1 - ink) * image_HW[window]
-            drawn = ink >= INK / 255
-            classes_HW[window][drawn] = 1 + int(self.digits.labels[digit])
-            depth_HW[window][drawn] = depth_m
+            reflected_HW[card] = pixels[0, 0].clamp(0, 1)
+            classes_HW[card] = 1 + int(self.digits.labels[digit])
+            depth_HW[card] = depth_m
+        image_HW = 255 * NEAR_M / depth_HW * reflected_HW
         return image_HW.round().to(torch.uint8), classes_HW, depth_HW
 
 

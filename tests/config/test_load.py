@@ -314,3 +314,17 @@ def test_what_follows_from_a_teacher_of_timm(timm):
     assert config.images("vits14").std == config.data.std
     timm["figures"]["stochastic_depth"] = {"teachers": ["untrained"], "recipe": "paper", "k": 3}
     assert "the stochastic_depth of 'untrained' is not known here" in faults(timm)
+
+
+def test_all_stands_for_every_teacher(timm):
+    timm["teachers"]["other"] = timm["teachers"]["vits14"] | {
+        "model": "vit_small_patch14_reg4_dinov2"
+    }
+    timm["students"]["fidelity"]["teachers"] = timm["swaps"]["teachers"] = "all"
+    timm["dynamics"]["teachers"] = timm["branches"]["teachers"] = "all"
+    config = load(timm)
+    every = ["vits14", "untrained", "other"]
+    assert config.swaps.teachers == config.dynamics.teachers == config.branches.teachers == every
+    assert config.students["fidelity"].teachers == every
+    timm["swaps"]["teachers"] = "al"
+    assert "swaps.teachers: 'al': input should be a valid array" in faults(timm)

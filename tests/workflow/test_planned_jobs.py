@@ -27,7 +27,7 @@ def by_stage(planned: dict[str, int], stages) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    "name", ["laptop", "smoke", "cifar100", "fashion", "dinov2", "vits14", "my_vit.example"]
+    "name", ["laptop", "smoke", "cifar100", "fashion", "dinov2", "vits14", "zoo", "my_vit.example"]
 )
 def test_a_dry_run_needs_no_data_and_has_the_jobs_of_the_plan(name, new_checkout):
     planned = new_checkout().planned("--configfile", f"config/{name}.yaml")
