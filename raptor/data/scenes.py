@@ -29,6 +29,7 @@ DIGIT_PX = 28
 NEAR_M, FAR_M = 1.5, 3.0  # of digits; at REFERENCE_M one is drawn as it is
 REFERENCE_M = 2.0
 PLANE_BOTTOM_M, PLANE_TOP_M = 4.0, 8.0  # of the plane, at the lowest and the highest row
+PLANE_REFLECTS = 0.3  # of the light that white ink does; a card none
 
 Target = Literal["classes", "depth"]
 
@@ -84,7 +85,7 @@ class Scenes:
         plane_H = 1 / torch.linspace(1 / PLANE_TOP_M, 1 / PLANE_BOTTOM_M, size)
         depth_HW = plane_H[:, None].repeat(1, size)
         classes_HW = torch.full((size, size), BACKGROUND)
-        reflected_HW = torch.ones(size, size)
+        reflected_HW = torch.full((size, size), PLANE_REFLECTS)
         for digit, depth_m, row, column, side in placed:
             card = slice(row, row + side), slice(column, column + side)
             pixels = transform.resize(self.digits.images([digit]), [side, side], antialias=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +21,12 @@ from raptor.training.schedules import warmup_cosine
 log = logging.getLogger(__name__)
 
 LOG_SECONDS = 5.0
+KEPT_BYTES = 2**30  # features of so many bytes are kept, and not computed again in each epoch
 
 Pair = tuple[Tensor, Tensor]  # an image and its target, as in `DenseSplit.pair`
 Prepare = Callable[[Pair], Pair]  # to the sizes of a batch
-Loss = Callable[[Tensor, Tensor], Tensor]  # images (B, C, H, W), targets (B, H, W) -> scalar
+Encode = Callable[[Tensor], Tensor]  # images (B, C, H, W) -> frozen features (B, F, h, w)
+Loss = Callable[[Tensor, Tensor], Tensor]  # features (B, F, h, w), targets (B, H, W) -> scalar
 
 
 def linear_head(channels: int, outputs: int) -> nn.Conv2d:
@@ -41,6 +43,7 @@ def train_head(
     loss: Loss,
     split: DenseSplit,
     prepare: Prepare,
+    encode: Encode,
     config: DenseProbe,
     seed: int,
     title: str,
@@ -54,6 +57,7 @@ def train_head(
     """
     images = min(len(split), config.train_images or len(split))
     per_epoch = -(-images // config.batch_size)
+    read = _reader(split, images, prepare, encode, config.batch_size, title)
     optimizer = torch.optim.AdamW(
         head.parameters(), config.lr, weight_decay=config.weight_decay, fused=True
     )
@@ -74,7 +78,7 @@ def train_head(
         epoch, position = divmod(index, per_epoch)
         start = position * config.batch_size
         chosen = order(epoch)[start : start + config.batch_size].tolist()
-        value = loss(*_stacked(split, chosen, prepare))
+        value = loss(*read(chosen))
         optimizer.zero_grad()
         value.backward()
         optimizer.param_groups[0]["lr"] = schedule(index)
@@ -91,10 +95,26 @@ def train_head(
     )
 
 
-def _stacked(split: DenseSplit, indices: list[int], prepare: Prepare) -> Pair:
-    pairs = list(in_threads(split.pair, indices))  # all of them first: torch resizes on the same
-    images, targets = zip(*map(prepare, pairs), strict=True)
-    return torch.stack(images), torch.stack(targets)
+def _reader(
+    split: DenseSplit, images: int, prepare: Prepare, encode: Encode, batch_size: int, title: str
+) -> Callable[[list[int]], Pair]:
+    """Features and targets of the images at some indices, read each time or once for all.
+
+    Once, where those of the first `images` take no more than `KEPT_BYTES`: always in the same
+    batches, as what an image gives may depend on its batch in the last bit.
+    """
+
+    def encoded(pairs: Iterable[Pair]) -> Pair:
+        pixels, targets = zip(*map(prepare, pairs), strict=True)
+        return encode(torch.stack(pixels)), torch.stack(targets)
+
+    bytes_of_one = sum(part.nbytes for part in encoded([split.pair(0)]))
+    if images * bytes_of_one > KEPT_BYTES:
+        # All are decoded first: torch resizes on the same threads.
+        return lambda indices: encoded(list(in_threads(split.pair, indices)))
+    batches = [encoded(pairs) for pairs in in_order(split, batch_size, title, images)]
+    features_NFhw, targets_NHW = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    return lambda indices: (features_NFhw[indices], targets_NHW[indices])
 
 
 def in_order(

@@ -40,15 +40,16 @@ def fit(
         image_CHW, classes_HW = pair
         return _input(backbone, image_CHW, config), resized_classes(classes_HW, size)
 
-    def loss(images_BCHW: Tensor, classes_BHW: Tensor) -> Tensor:
-        logits_BChw = head(backbone.features(images_BCHW).patches)
-        return cross_entropy(upsampled(logits_BChw, size), classes_BHW.to(backbone.device))
+    def loss(patches_BDhw: Tensor, classes_BHW: Tensor) -> Tensor:
+        logits_BCHW = upsampled(head(patches_BDhw), size)
+        return cross_entropy(logits_BCHW, classes_BHW.to(backbone.device))
 
     train_head(
         head=head,
         loss=loss,
         split=train,
         prepare=prepare,
+        encode=lambda images_BCHW: backbone.features(images_BCHW).patches,
         config=config,
         seed=seed,
         title=title,
