@@ -16,8 +16,6 @@ from raptor.config.fields import (
     Section,
 )
 
-FARTHEST_M = 10.0
-
 
 class DenseProbe(Section):
     """AdamW with linear warm-up and cosine decay to zero; batches of full images."""
@@ -49,7 +47,7 @@ class DepthProbe(DenseProbe):
     weight_decay: NonNegativeReal = 1e-3
     bins: Annotated[int, Field(ge=2)] = 256
     min_m: PositiveReal = 0.001
-    max_m: PositiveReal = FARTHEST_M
+    max_m: PositiveReal = 10.0
     si_log_weight: NonNegativeReal = 10.0
     si_log_lambda: Fraction = 0.85
     crop: Literal["eigen", "none"] = "eigen"  # which pixels of a test image count

@@ -21,6 +21,7 @@ from raptor.training.schedules import warmup_cosine
 log = logging.getLogger(__name__)
 
 LOG_SECONDS = 5.0
+TOGETHER = 16  # images of a pass in order that are in memory at a time
 KEPT_BYTES = 2**30  # features of so many bytes are kept, and not computed again in each epoch
 
 Pair = tuple[Tensor, Tensor]  # an image and its target, as in `DenseSplit.pair`
@@ -57,7 +58,7 @@ def train_head(
     """
     images = min(len(split), config.train_images or len(split))
     per_epoch = -(-images // config.batch_size)
-    read = _reader(split, images, prepare, encode, config.batch_size, title)
+    read = _reader(split, images, prepare, encode, title)
     optimizer = torch.optim.AdamW(
         head.parameters(), config.lr, weight_decay=config.weight_decay, fused=True
     )
@@ -96,7 +97,7 @@ def train_head(
 
 
 def _reader(
-    split: DenseSplit, images: int, prepare: Prepare, encode: Encode, batch_size: int, title: str
+    split: DenseSplit, images: int, prepare: Prepare, encode: Encode, title: str
 ) -> Callable[[list[int]], Pair]:
     """Features and targets of the images at some indices, read each time or once for all.
 
@@ -112,21 +113,16 @@ def _reader(
     if images * bytes_of_one > KEPT_BYTES:
         # All are decoded first: torch resizes on the same threads.
         return lambda indices: encoded(list(in_threads(split.pair, indices)))
-    batches = [encoded(pairs) for pairs in in_order(split, batch_size, title, images)]
+    batches = [encoded(pairs) for pairs in in_order(split, title, images)]
     features_NFhw, targets_NHW = (torch.cat(parts) for parts in zip(*batches, strict=True))
     return lambda indices: (features_NFhw[indices], targets_NHW[indices])
 
 
-def in_order(
-    split: DenseSplit, batch_size: int, title: str, images: int | None = None
-) -> Iterator[list[Pair]]:
-    """The pairs of the first `images` images, all by default, in batches, with a word on the way.
-
-    As they are: each of its own size.
-    """
-    total, logged = min(len(split), images or len(split)), time.monotonic()
-    for start in range(0, total, batch_size):
-        stop = min(start + batch_size, total)
+def in_order(split: DenseSplit, title: str, images: int | None = None) -> Iterator[list[Pair]]:
+    """The pairs of the first `images` images (all by default), `TOGETHER` at a time."""
+    total, logged = images or len(split), time.monotonic()
+    for start in range(0, total, TOGETHER):
+        stop = min(start + TOGETHER, total)
         yield list(in_threads(split.pair, range(start, stop)))
         if time.monotonic() - logged > LOG_SECONDS:
             log.info("%s: %d of %d images", title, stop, total)

@@ -19,7 +19,6 @@ from raptor.probes.backbone import Backbone
 from raptor.probes.dense import Pair, in_order, linear_head, train_head
 from raptor.training.checkpoint import Checkpoint
 
-EVALUATED_TOGETHER = 16  # images
 UPSAMPLING = 4
 NATIVE = (480, 640)  # height and width of NYU Depth v2
 EIGEN_ROWS, EIGEN_COLUMNS = slice(45, 471), slice(41, 601)  # the ends are not in it
@@ -140,7 +139,7 @@ def evaluate(
     which RMSE is meant (paper §Method 6).
     """
     rows = []
-    for pairs in in_order(test, EVALUATED_TOGETHER, title):
+    for pairs in in_order(test, title):
         images = [image_CHW for image_CHW, _ in pairs]
         found = predict(backbone=backbone, head=head, images=images, config=config)
         for predicted_HW, (_, depth_HW) in zip(found, pairs, strict=True):

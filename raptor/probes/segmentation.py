@@ -16,8 +16,6 @@ from raptor.probes.backbone import Backbone
 from raptor.probes.dense import Pair, in_order, linear_head, train_head
 from raptor.training.checkpoint import Checkpoint
 
-EVALUATED_TOGETHER = 16  # images
-
 
 def fit(
     *,
@@ -89,7 +87,7 @@ def evaluate(
     """
     classes = len(test.class_names)
     confusion_CC = torch.zeros(classes, classes, dtype=torch.int64)
-    for pairs in in_order(test, EVALUATED_TOGETHER, title):
+    for pairs in in_order(test, title):
         images = [image_CHW for image_CHW, _ in pairs]
         found = predict(backbone=backbone, head=head, images=images, config=config)
         for predicted_HW, (_, classes_HW) in zip(found, pairs, strict=True):

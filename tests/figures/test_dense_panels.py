@@ -1,0 +1,91 @@
+"""Pictures of dense probes, drawn without torch from what is on disk."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+
+from raptor.figures import dense_panels
+from raptor.figures.style import style
+from raptor.qualitative import NO_CLASS, Example, Examples
+
+SETTINGS = {"width_in": 7.0, "dpi": 60, "cmap": "viridis"}
+
+
+def classes() -> Examples:
+    truth = np.zeros((8, 12), np.int16)
+    truth[:4] = 2
+    truth[0, :3] = NO_CLASS
+    student = truth.copy()
+    student[4:6, :] = 3  # 24 of the 93 pixels that are known
+    image = np.zeros((8, 12, 3), np.uint8)
+    example = Example(image, truth, truth.clip(min=2), student)
+    return Examples(["one"], [example], ["wall", "floor", "tree, plant", "a_b"])
+
+
+def depths() -> Examples:
+    rows = []
+    for height, far in ((8, 4.0), (6, 9.0)):
+        truth = np.linspace(1.0, far, height * 10, dtype=np.float32).reshape(height, 10)
+        student = truth + np.float32(0.5)
+        truth[0, 0] = np.nan
+        image = np.full((height, 10, 3), 99, np.uint8)
+        rows.append(Example(image, truth, truth.copy(), student))
+    return Examples(["one", "two"], rows, [])
+
+
+@pytest.fixture
+def drawn():
+    with style("colorblind"):
+        yield lambda examples: dense_panels.draw(examples, SETTINGS)
+    plt.close("all")
+
+
+def panels(figure, rows):
+    return np.array(figure.axes[: 4 * rows], dtype=object).reshape(rows, 4)
+
+
+def test_classes_have_the_same_colour_in_every_panel(drawn, tmp_path):
+    examples = classes()
+    figure = drawn(examples)
+    (row,) = panels(figure, 1)
+    truth, student = (row[index].get_images()[0].get_array() for index in (1, 3))
+    # Most pixels, true or said, are of class 2, then of 0, then of 3.
+    assert dense_panels.classes_by_area(examples) == [2, 0, 3]
+    for rank, one in enumerate([2, 0, 3]):
+        for painted, said in ((truth, examples.examples[0].truth),
+                              (student, examples.examples[0].student)):  # fmt: skip
+            assert (painted[said == one] == dense_panels.COLOURS[rank]).all()
+    assert (truth[0, 0] == 1).all()  # not known: white
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["tree", "wall", "a b"]
+    assert [axes.get_title() for axes in row] == ["image", "truth", "teacher", "Raptor"]
+    assert [axes.get_xlabel() for axes in row[2:]] == ["48 % right", "74 % right"]
+    figure.savefig(tmp_path / "classes.png")
+
+
+def test_depth_has_one_scale_and_its_error_below(drawn, tmp_path):
+    figure = drawn(depths())
+    grid = panels(figure, 2)
+    limits = {axes.get_images()[0].get_clim() for row in grid for axes in row[1:]}
+    ((low, high),) = limits
+    assert high == 9.0
+    assert 1.0 < low < 1.1  # the first pixel, 1.0, was not measured
+    assert [axes.get_xlabel() for axes in grid[1]] == ["", "", "RMSE 0.00 m", "RMSE 0.50 m"]
+    assert (grid[0][0].get_images()[0].get_array() == 99).all()
+    figure.savefig(tmp_path / "depth.png")
+
+
+def test_numbers():
+    assert dense_panels.numbers(depths()) == {
+        "n": 2, "classes": 0, "sample_ids": ["one", "two"], "named": 12,
+    }  # fmt: skip
+    assert dense_panels.numbers(classes())["classes"] == 4
+
+
+def test_no_torch():
+    code = "import sys; import raptor.figures.dense_panels; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
