@@ -10,34 +10,19 @@ import difflib
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from raptor.config.shape import Shape
 
 
-class PlainViT(NamedTuple):
-    """A model of timm at its own image size: one of `catalogue.json`'s rows.
-
-    `patch_size` in pixels; `cls` 0 or 1; `registers`: prefix tokens beside cls;
-    `block_parameters` of one block, `block_matrices` those of its matrices alone.
-    """
-
-    depth: int
-    width: int
-    heads: int
-    patch_size: int
-    cls: int
-    registers: int
-    block_parameters: int
-    block_matrices: int
-
-
-def look_up(model: str) -> PlainViT:
+def look_up(model: str) -> Shape:
     """The shape of timm's `model`, with or without the tag of its weights after a dot.
 
     ValueError, one sentence, for a model that timm does not have or that is refused.
     """
     name, catalogue = model.split(".")[0], _catalogue()
     if name in catalogue["plain"]:
-        return PlainViT(*catalogue["plain"][name])
+        return Shape(*catalogue["plain"][name])
     for reason, names in catalogue["refused"].items():
         if name in names:
             raise ValueError(f"{model!r} is not a plain Vision Transformer, {reason}; choose one")

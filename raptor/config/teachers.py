@@ -74,6 +74,7 @@ class Architecture(Section):
 
     @property
     def shape(self) -> Shape:
+        """What its cost and its cuts follow from."""
         hidden = int(self.width * self.mlp_ratio)
         return Shape(
             depth=self.depth,
@@ -122,17 +123,8 @@ class TimmTeacher(Section):
 
     @property
     def shape(self) -> Shape:
-        plain = look_up(self.model)
-        return Shape(
-            depth=plain.depth,
-            width=plain.width,
-            heads=plain.heads,
-            patch_size=plain.patch_size,
-            cls=plain.cls,
-            registers=plain.registers,
-            mlp_products=plain.block_matrices - 4 * plain.width**2,
-            block_parameters=plain.block_parameters,
-        )
+        """Of the model, from timm's catalogue."""
+        return look_up(self.model)
 
     @property
     def files(self) -> dict[str, str]:

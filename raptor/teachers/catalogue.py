@@ -11,11 +11,11 @@ import timm
 import torch
 from torch import nn
 
-from raptor.config.catalogue import PlainViT
+from raptor.config.shape import Shape
 from raptor.teachers.adapter import OF_ANOTHER_KIND, Teacher, why_not_plain
 
 
-def describe(name: str) -> PlainViT | str:
+def describe(name: str) -> Shape | str:
     """The shape of a model of timm, or why it is not a plain Vision Transformer."""
     with torch.device("meta"):  # no weights: only their shapes
         model = timm.create_model(name, pretrained=False, num_classes=0)
@@ -23,15 +23,16 @@ def describe(name: str) -> PlainViT | str:
     if reason is not None:
         return reason
     teacher, block = Teacher(model, {"model": name}), model.blocks[0]
-    return PlainViT(
+    matrices = _count(p for p in block.parameters() if p.ndim == 2)
+    return Shape(
         depth=teacher.depth,
         width=teacher.width,
         heads=teacher.num_heads,
         patch_size=int(model.patch_embed.feat_ratio()),
         cls=teacher.layout.cls,
         registers=teacher.layout.registers,
+        mlp_products=matrices - 4 * teacher.width**2,
         block_parameters=_count(block.parameters()),
-        block_matrices=_count(p for p in block.parameters() if p.ndim == 2),
     )
 
 
@@ -45,16 +46,19 @@ def _knows_plain_models(module: str) -> bool:
 
 
 def main() -> None:
-    plain: dict[str, PlainViT] = {}
+    """Print the catalogue: a row of numbers for each plain model, a reason for all others."""
+    plain: dict[str, Shape] = {}
     refused: dict[str, list[str]] = {}
     for module in timm.list_modules():
         for name in timm.list_models(module=module):
             found = describe(name) if _knows_plain_models(module) else OF_ANOTHER_KIND
-            if isinstance(found, PlainViT):
+            if isinstance(found, Shape):
                 plain[name] = found
             else:
                 refused.setdefault(found, []).append(name)
-    rows = ",\n".join(f"    {json.dumps(name)}: {json.dumps(row)}" for name, row in plain.items())
+    rows = ",\n".join(
+        f"    {json.dumps(name)}: {json.dumps(row[:-1])}" for name, row in plain.items()
+    )
     reasons = json.dumps(refused, indent=1)
     print(f'{{"timm": "{timm.__version__}", "refused": {reasons}, "plain": {{\n{rows}\n}}}}')
     print(f"{len(plain)} plain, {sum(map(len, refused.values()))} refused", file=sys.stderr)

@@ -260,6 +260,7 @@ def test_only_missing_shards_need_disk(manifest, monkeypatch):
     usage = namedtuple("usage", "total used free")(10**9, 10**9 - needed, needed)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     store(manifest, Linear())
+    assert shard.stat().st_size == needed
 
 
 def test_bytes_and_files_are_announced(tmp_path, caplog):
