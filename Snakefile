@@ -14,6 +14,7 @@ include: "workflow/rules/similarity.smk"  # how alike the layers are
 include: "workflow/rules/partition.smk"  # phases: Max-Cut of depth into contiguous segments
 include: "workflow/rules/raptor.smk"  # one weight-tied block per phase, trained in closed loop
 include: "workflow/rules/probes.smk"  # what the students keep: accuracy, R², ε
+include: "workflow/rules/dense.smk"  # and of every pixel: its class, its depth
 include: "workflow/rules/interventions.smk"  # layer swaps inside and across phases
 include: "workflow/rules/comparisons.smk"  # teachers and recipes side by side
 include: "workflow/rules/dynamics.smk"  # how states move over depth, and what noise does

@@ -48,7 +48,7 @@ def examine(config: Experiment, results: Path) -> Iterator[Check]:
     for name in ("train", "val", "test"):
         yield _checked(f"data, {name}", partial(_images, config, name))
     for source in get_args(DenseSource):
-        if config.data.given(source) is not None:
+        if config.data.given(source) is not None or source in _dense_sources(config):
             for name in get_args(DenseName):
                 yield _checked(f"{source}, {name}", partial(_pairs, config, source, name))
     for name, spec in config.teachers.items():
@@ -92,6 +92,11 @@ def _images(config: Experiment, name: str) -> str:
         f"{len(split):,} of the {len(split.pool.labels):,} images of {split.pool.origin}, "
         f"{classes}; {len(_some(split))} opened"
     )
+
+
+def _dense_sources(config: Experiment) -> set[str]:
+    """What the dense probes read."""
+    return {probe.source for probe in config.dense.probes.values()} if config.dense else set()
 
 
 def _pairs(config: Experiment, source: DenseSource, name: DenseName) -> str:

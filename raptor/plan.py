@@ -14,6 +14,13 @@ from dataclasses import dataclass
 
 from raptor.activations.manifest import Grid
 from raptor.config.data import DataConfig
+from raptor.config.dense import (
+    KEPT_BYTES,
+    UPSAMPLING,
+    DenseConfig,
+    DepthProbe,
+    SegmentationProbe,
+)
 from raptor.config.dynamics import PerturbationConfig
 from raptor.config.experiment import Experiment
 from raptor.config.shape import Shape
@@ -37,6 +44,7 @@ from raptor.targets import (
     PRINTED,
     TABLES,
     covered,
+    dense_jobs,
     judged_teachers,
     partitioned_teachers,
     student_jobs,
@@ -49,6 +57,9 @@ from raptor.targets import (
 TFLOPS = 25.0
 VALIDATIONS = 20  # of a teacher's training, at most (raptor.teachers.train)
 PROBE_BATCH = 256  # images (raptor.probes)
+# To train and to test; of NYUv2 those of the layout with files.
+DENSE_IMAGES = {"ade20k": (20_210, 2_000), "nyuv2": (50_688, 654)}
+CLASSES = 150  # of ADE20K; scenes have fewer
 
 
 @dataclass(frozen=True)
@@ -135,6 +146,8 @@ def plan(config: Experiment) -> Plan:
             _swaps(config),
             _dynamics(config),
             _branches(config),
+            Work("dense_samples", len(config.dense.probes) if config.dense else 0),
+            *_dense(config),
             _cost(config),
             Work("tables", len(pages) + len(TABLES)),
             Work("figures", len(pages)),
@@ -328,6 +341,47 @@ def _branches(config: Experiment) -> Work:
         flops = images * teacher_flops(config.shape(name), config.data)
         works.append(Work("branches", 1, 0, images, flops))
     return _sum("branches", works)
+
+
+def _dense(config: Experiment) -> list[Work]:
+    """Of each head: passes of its model over the images, and what a batch takes at the most.
+
+    The images to train run once where their features are kept, else in each epoch.
+    """
+    works, examples = [], []
+    for job in dense_jobs(config):
+        probe, shape = config.dense.probes[job.task], config.shape(job.teacher)
+        train, test = dense_images(config.dense, probe)
+        if isinstance(probe, DepthProbe):
+            height, width = (-(-side // shape.patch_size) for side in probe.image_size)
+            outputs, per_patch, features = probe.bins, UPSAMPLING**2, 2 * shape.width
+        else:
+            height = width = probe.image_size // shape.patch_size
+            outputs, per_patch, features = CLASSES, shape.patch_size**2, shape.width
+        patches = height * width
+        tokens = shape.cls + shape.registers + patches
+        mlp = shape.mlp_products
+        if job.student and config.recipes[job.student.recipe].block == "swiglu":
+            mlp = 12 * shape.width**2
+        one = shape.depth * block_flops(tokens, shape.width, mlp)
+        kept = FLOAT * train * features * patches <= KEPT_BYTES
+        images = train * (1 if kept else probe.epochs) + test
+        steps = probe.epochs * -(-train // probe.batch_size)
+        # Logits at their finest, their gradient and what the loss makes of them.
+        memory = FLOAT * probe.batch_size * patches * (features + 3 * per_patch * outputs)
+        works.append(Work("dense_probe", 1, steps, images, images * one, memory))
+    if config.dense:
+        examples = [Work(f"{task}_examples", 1) for task in config.dense.probes]
+    return [_sum("dense_probe", works), *examples]
+
+
+def dense_images(dense: DenseConfig, probe: SegmentationProbe | DepthProbe) -> tuple[int, int]:
+    """How many images a head is trained and tested on; of the official sets, as published."""
+    if probe.source == "scenes":
+        train, test = dense.scenes.train, dense.scenes.test
+    else:
+        train, test = DENSE_IMAGES[probe.source]
+    return min(train, probe.train_images or train), test
 
 
 def _cost(config: Experiment) -> Work:

@@ -22,7 +22,25 @@ class Example(NamedTuple):
     image: np.ndarray
     truth: np.ndarray
     teacher: np.ndarray
-    student: np.ndarray
+    raptor: np.ndarray
+
+    @property
+    def known(self) -> np.ndarray:
+        """Where there is a truth, (H, W) bool."""
+        return np.isfinite(self.truth) & (self.truth != NO_CLASS)
+
+
+def agreement(example: Example, model: str) -> float:
+    """Of a model with the truth: the share of classes that are right, or the RMSE in metres.
+
+    Over the pixels whose truth is known; NaN without any.
+    """
+    found, truth = getattr(example, model)[example.known], example.truth[example.known]
+    if not len(truth):
+        return float("nan")
+    if np.issubdtype(truth.dtype, np.integer):
+        return float(np.mean(found == truth))
+    return float(np.sqrt(np.mean((found - truth).astype(float) ** 2)))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from raptor.config.dense import Task
 from raptor.config.experiment import Experiment
 from raptor.config.teachers import TimmTeacher, TrainedTeacher, UntrainedTeacher
 from raptor.student import Student
@@ -31,9 +32,11 @@ FIGURES = (
     "training_paradigms",
     "saturation",
     "branch_similarity",
+    "segmentation_panels",
+    "depth_panels",
     "scorecard",
 )
-PRINTED = ("table_partitions", "table_probes", "table_ablations", "table_cost")
+PRINTED = ("table_partitions", "table_probes", "table_ablations", "table_dense", "table_cost")
 TABLES = ("teachers", "fidelity", "layers")  # without a page and a caption
 
 
@@ -60,6 +63,20 @@ class StudentJob:
     def recipes(self) -> list[str]:
         """Names of the recipes by which its students are trained."""
         return list(dict.fromkeys(student.recipe for student in self.students))
+
+
+@dataclass(frozen=True)
+class DenseJob:
+    """One dense probe of a teacher, or of a Raptor of it."""
+
+    task: Task
+    teacher: str
+    student: Student | None = None
+
+    @property
+    def path(self) -> str:
+        """Path below `dense/`, without suffix."""
+        return f"{self.task}/{self.teacher}/{self.student.path if self.student else 'teacher'}"
 
 
 Students = dict[str, list[Student]]  # teacher -> students of it
@@ -121,6 +138,27 @@ def student_jobs(
     return jobs
 
 
+def dense_jobs(config: Experiment) -> list[DenseJob]:
+    """The dense probes of the experiment: of each teacher asked for, and of each of its Raptors."""
+    dense = config.dense
+    if dense is None:
+        return []
+    students = students_like(config, dense.teachers, [dense.recipe], dense.partition, dense.k)
+    return [
+        DenseJob(task, teacher, student)
+        for task in dense.probes
+        for teacher in dense.teachers
+        for student in (None, *students[teacher])
+    ]
+
+
+def dense_examples(config: Experiment, task: Task) -> tuple[DenseJob, DenseJob]:
+    """The teacher and the Raptor of it whose dense probes are shown: the first of the last k."""
+    own = [job for job in dense_jobs(config) if job.task == task]
+    shown = next(job for job in own if job.student and job.student.k == config.dense.k[-1])
+    return DenseJob(task, shown.teacher), shown
+
+
 def teachers_by_rule(config: Experiment) -> dict[str, list[str]]:
     """The rule that makes a teacher -> those that it makes."""
     rules: dict[str, list[str]] = {
@@ -152,6 +190,9 @@ def optional(config: Experiment) -> dict[str, object]:
     )
     drawn = {name: getattr(config.figures, name) for name in (*figures, "table_ablations")}
     drawn |= {"branch_similarity": config.branches, "table_cost": config.cost}
+    drawn |= {"table_dense": config.dense}
+    for task in ("segmentation", "depth"):
+        drawn[f"{task}_panels"] = config.dense and config.dense.probes.get(task)
     return drawn | dict.fromkeys(DYNAMICS, config.dynamics)
 
 

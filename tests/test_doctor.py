@@ -14,6 +14,7 @@ from official import write_ade20k, write_imagenet, write_nyuv2_files
 from safetensors.torch import save_file
 
 from raptor import cli, doctor
+from raptor.config.dense import DepthProbe, SegmentationProbe
 from raptor.config.load import load
 from raptor.plan import plan
 
@@ -85,6 +86,22 @@ def test_counts_of_official_folders(tmp_path):
     assert said["ade20k, train"].startswith("2 images with 150 classes in ")
     assert said["ade20k, test"].startswith("1 images with 150 classes in ")
     assert said["nyuv2, train"].startswith("3 images with depth in ")
+
+
+def test_what_dense_probes_read_is_looked_at_wherever_it_lies(tmp_path, monkeypatch):
+    write_ade20k(tmp_path / "ADEChallengeData2016")
+    monkeypatch.setenv("RAPTOR_DATA", str(tmp_path))
+    config = experiment()
+    probes = {"segmentation": SegmentationProbe(), "depth": None}
+    dense = config.dense.model_copy(update=probes)
+    found = examine(config.model_copy(update={"dense": dense}), tmp_path)
+    assert found["ade20k, train"].ok
+    assert "images with 150 classes in" in found["ade20k, train"].found
+    assert "nyuv2, train" not in found
+    dense = config.dense.model_copy(update={"depth": DepthProbe()})
+    found = examine(config.model_copy(update={"dense": dense}), tmp_path)
+    assert not found["nyuv2, test"].ok
+    assert "RAPTOR_DATA" in found["nyuv2, test"].found
 
 
 def test_the_first_and_the_last_image_are_opened(tmp_path):

@@ -165,6 +165,7 @@ def test_the_published_store():
 def test_bytes_and_files_of_a_store(dtype, tmp_path):
     spec = spec_of(depth=8)  # as many layers as the study cuts
     raw = yaml.safe_load((ROOT / "config/laptop.yaml").read_text())
+    raw["dense"] = None  # its images have the size of other patches
     store = {"dtype": dtype, "chunk_images": 4, "shard_images": 16}
     for name in ("vit", "overfit"):  # `untrained` is where both began
         raw["teachers"][name] |= spec.model_dump(mode="json", exclude={"training"})
@@ -303,6 +304,35 @@ def test_the_dynamics_of_a_raptor():
     # All 6 layers of each image; noise in layers 0 and 3, followed with and without.
     more = 6 * (streamed + noisy) * of_raptor + noisy * 2 * (6 + 3) * (of_raptor - block)
     assert one.flops - 2 * (both.flops - one.flops) == more
+
+
+def test_dense_probes():
+    """Heads of two teachers and their Raptors; FLOPs counted at their own size."""
+    config = load_yaml(ROOT / "config/smoke.yaml")
+    works = {work.stage: work for work in plan(config).works}
+    heads, images = 2 * 2 * (1 + 2), 16 + 8  # all features are kept
+    assert works["dense_samples"].jobs == 2
+    assert (works["segmentation_examples"].jobs, works["depth_examples"].jobs) == (1, 1)
+    assert works["dense_probe"].jobs == heads
+    assert works["dense_probe"].steps == heads * 2 * (16 // 8)
+    assert works["dense_probe"].images == heads * images
+    teacher = build_teacher(config.teachers["vit"], config.data, num_classes=10).eval()
+    counts = 0
+    for size in ((56, 56), (56, 56)):  # of 56 × 48 px, padded to patches of 14
+        other = teacher.at_size(*size)
+        state = torch.randn(1, other.layout.total, 16)
+        counts += count_flops(lambda state, other=other: other.continue_from(state, 0), state)
+    assert works["dense_probe"].flops == heads / 2 * images * counts
+
+
+def test_dense_probes_of_the_papers_table_2():
+    config = load_yaml(ROOT / "config/dinov2.yaml")
+    work = next(work for work in plan(config).works if work.stage == "dense_probe")
+    heads = 3 + 9  # teachers, and Raptors of three k and seeds
+    # The features of ADE20K and NYUv2 are too many to keep.
+    images = 10 * 20_210 + 2_000 + 25 * 50_688 + 654
+    assert (work.jobs, work.images) == (2 * heads, heads * images)
+    assert work.steps == heads * (10 * 632 + 25 * 396)
 
 
 # --- the command ---------------------------------------------------------------------------------

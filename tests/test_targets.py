@@ -1,5 +1,6 @@
 """Which students are trained, and in which job."""
 
+import copy
 from pathlib import Path
 
 import yaml
@@ -7,6 +8,10 @@ import yaml
 from raptor.config.load import load
 from raptor.student import Student
 from raptor.targets import (
+    DenseJob,
+    covered,
+    dense_examples,
+    dense_jobs,
     partitioned_teachers,
     student_jobs,
     students_like,
@@ -14,7 +19,8 @@ from raptor.targets import (
 )
 
 RAW = yaml.safe_load((Path(__file__).parents[1] / "config/laptop.yaml").read_text())
-del RAW["dynamics"]  # its Raptor would have to be among the students
+WHOLE = load(copy.deepcopy(RAW))
+del RAW["dynamics"], RAW["dense"]  # their Raptors would have to be among the students
 
 
 def config(**grids):
@@ -85,3 +91,22 @@ def test_another_teacher_is_another_job():
 def test_a_shallow_teacher_is_not_cut():
     assert "shallow" not in partitioned_teachers(load(RAW))
     assert "vit" in partitioned_teachers(load(RAW))
+
+
+def test_dense_probes_are_of_each_teacher_and_of_its_raptors():
+    jobs = dense_jobs(WHOLE)
+    raptors = [Student("phase_mean", "maxcut", 3, seed) for seed in range(3)]
+    own = [("vit", student) for student in (None, *raptors)] + [("untrained", None)]
+    assert jobs == [DenseJob(task, *one) for task in ("segmentation", "depth") for one in own]
+    assert jobs[0].path == "segmentation/vit/teacher"
+    assert jobs[-2].path == "depth/vit/phase_mean/maxcut-k3/seed2"
+    assert dense_examples(WHOLE, "depth") == (jobs[5], jobs[6])
+    assert dense_jobs(load(RAW)) == []
+
+
+def test_pictures_of_dense_probes_are_drawn_where_there_is_the_probe():
+    targets = ("segmentation_panels", "depth_panels", "table_dense")
+    without = WHOLE.model_copy(update={"dense": WHOLE.dense.model_copy(update={"depth": None})})
+    assert covered(WHOLE, targets) == list(targets)
+    assert covered(without, targets) == ["segmentation_panels", "table_dense"]
+    assert covered(load(RAW), targets) == []

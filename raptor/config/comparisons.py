@@ -35,13 +35,7 @@ def _student_faults(
         f"{where}: no students of {teacher} with recipe {recipe}, partition {figure.partition} and "
         f"k = {figure.k} are trained; add them to a grid of students"
         for teacher, recipe in pairs
-        if not any(
-            teacher in grid.teachers
-            and recipe in grid.recipes
-            and figure.partition in grid.partitions
-            and figure.k in grid.k
-            for grid in config.students.values()
-        )
+        if not config.trains(teacher, recipe, figure.partition, figure.k)
     ]
 
 

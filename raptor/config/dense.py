@@ -1,4 +1,4 @@
-"""Dense probes: heads that say something of every pixel, and the scenes that try them offline."""
+"""`dense`: heads that say something of every pixel, and the scenes that try them offline."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from raptor.config.data import Splits
+from raptor.config.data import Several
 from raptor.config.fields import (
     Fraction,
+    Name,
     NonNegativeInt,
     NonNegativeReal,
+    OneCut,
     PositiveInt,
     PositiveReal,
     Section,
+    Some,
+    Teachers,
 )
+
+Task = Literal["segmentation", "depth"]
+
+UPSAMPLING = 4  # of the features of the depth probe, each side (paper §Method 6)
+KEPT_BYTES = 2**30  # features of so many bytes are kept, and not computed again in each epoch
 
 
 class DenseProbe(Section):
@@ -31,6 +40,7 @@ class DenseProbe(Section):
 class SegmentationProbe(DenseProbe):
     """Linear on patch tokens (paper §Method 6); images are resized to a square."""
 
+    source: Literal["ade20k", "scenes"] = "ade20k"
     image_size: PositiveInt = 518  # a multiple of the patch size
     epochs: PositiveInt = 10
     batch_size: PositiveInt = 32
@@ -40,6 +50,7 @@ class SegmentationProbe(DenseProbe):
 class DepthProbe(DenseProbe):
     """Linear on `[patch ; cls]` to bins of depth (paper §Method 6)."""
 
+    source: Literal["nyuv2", "scenes"] = "nyuv2"
     # Height and width; what is no multiple of the patch size is padded.
     image_size: list[PositiveInt] = Field(default=[480, 640], min_length=2, max_length=2)
     epochs: PositiveInt = 25
@@ -62,10 +73,41 @@ class DepthProbe(DenseProbe):
 class ScenesConfig(Section):
     """Scenes composed of digits, a class and a depth for every pixel.
 
-    A scene of a split has digits of that split of `data` alone. `splits` counts scenes.
+    Those of `train` have digits of one split of the embedded digits alone, those of `test` of
+    another: of `data`'s own splits where `data` are digits.
     """
 
     image_size: Annotated[int, Field(ge=40)] = 80  # side, px; the nearest digit has 37
     digits: PositiveInt = 4  # in each scene
-    splits: Splits
+    train: Several
+    test: Several
     seed: NonNegativeInt = 0
+
+
+class DenseConfig(Section):
+    """Dense probes of teachers, and of those of their Raptors that some grid of students trains."""
+
+    teachers: Teachers
+    recipe: Name
+    partition: OneCut = "maxcut"
+    k: Some[PositiveInt]
+    segmentation: SegmentationProbe | None = None
+    depth: DepthProbe | None = None
+    scenes: ScenesConfig | None = None
+    examples: PositiveInt = 4  # images drawn, with the Raptor of the last k
+    seed: NonNegativeInt = 0  # of the order of the images
+
+    @property
+    def probes(self) -> dict[Task, SegmentationProbe | DepthProbe]:
+        """The probes asked for, by task."""
+        asked = {"segmentation": self.segmentation, "depth": self.depth}
+        return {task: probe for task, probe in asked.items() if probe is not None}
+
+    @model_validator(mode="after")
+    def _images_for_each(self) -> DenseConfig:
+        if not self.probes:
+            raise ValueError("asks for no probe; add segmentation or depth")
+        composed = any(probe.source == "scenes" for probe in self.probes.values())
+        if composed and self.scenes is None:
+            raise ValueError("scenes: is missing, and a probe has source: scenes; say how many")
+        return self

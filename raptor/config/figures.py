@@ -16,12 +16,17 @@ class Picture(Section):
     dpi: PositiveInt = 200
 
 
-class MatrixFigure(Picture):
-    """Square panels: their number and the width give the height."""
+class ColourFigure(Picture):
+    """Numbers as colours."""
 
     cmap: Literal["viridis", "cividis", "magma", "inferno", "plasma", "Greys"] = Field(
         default="viridis", description="a matplotlib colour map"
     )
+
+
+class MatrixFigure(ColourFigure):
+    """Square panels: their number and the width give the height."""
+
     annotate: bool = Field(default=False, description="write each entry into its cell")
     teachers: Teachers | None = Field(default=None, description="those drawn; all, if left out")
 
@@ -72,8 +77,9 @@ class FiguresConfig(Section):
     """One entry per figure or printed table.
 
     Those with `None` are drawn where the experiment describes them, `branch_similarity` where it
-    has a section `branches`, the five from `directional_convergence` to `perturbation` where it
-    has a section `dynamics`, the others always.
+    has a section `branches`, `segmentation_panels` and `depth_panels` where it has that probe in a
+    section `dense`, the five from `directional_convergence` to `perturbation` where it has a
+    section `dynamics`, the others always.
     """
 
     similarity_matrices: MatrixFigure = MatrixFigure()
@@ -88,6 +94,8 @@ class FiguresConfig(Section):
     training_curves: CurvesFigure = CurvesFigure(row_height_in=1.7)
     scorecard: Figure = Figure(row_height_in=0.28)
     branch_similarity: MatrixFigure = MatrixFigure()
+    segmentation_panels: Picture = Picture()
+    depth_panels: ColourFigure = ColourFigure()
     partition_comparison: PartitionFigure | None = Field(
         default=None, description="Max-Cut against random partitions and others"
     )

@@ -9,7 +9,8 @@ class Shape(NamedTuple):
     """Of a plain Vision Transformer.
 
     `mlp_products`: multiplications per token of one MLP; `block_parameters` of one block, all
-    that it has; `stem`: one patch-sized convolution (`patch`) or several small ones (`conv`).
+    that it has; `plain_block`: whether `block: teacher` can build one like it; `stem`: one
+    patch-sized convolution (`patch`) or several small ones (`conv`).
     """
 
     depth: int
@@ -20,6 +21,7 @@ class Shape(NamedTuple):
     registers: int
     mlp_products: int
     block_parameters: int
+    plain_block: bool = True
     stem: str = "patch"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pandas as pd
 
 from raptor.config.data import DataConfig
 from raptor.data.files import in_threads
-from raptor.data.split import ImageSplit, open_split
+from raptor.data.split import open_split
 from raptor.errors import RaptorError
 from raptor.files import replacing
 
@@ -31,7 +32,7 @@ def write_samples(*, data: DataConfig, output: Path) -> None:
     """
     splits = {name: open_split(data, name) for name in ("train", "val", "test")}
     for name, split in splits.items():
-        _check_all(name, split)
+        check_all(name, len(split), split.check)
     rows = pd.concat(
         pd.DataFrame(
             {
@@ -47,27 +48,27 @@ def write_samples(*, data: DataConfig, output: Path) -> None:
         rows.to_csv(temporary, index=False, lineterminator="\n")
 
 
-def _check_all(name: str, split: ImageSplit) -> None:
-    """Read every image; the error names the first bad one and says how many others there are."""
+def check_all(name: str, images: int, check: Callable[[int], object]) -> None:
+    """Call `check` with each index; the error is that of the first bad one, with their number."""
     bad: list[RaptorError] = []
     started = logged = time.monotonic()
-    for start in range(0, len(split), _BATCH):
-        batch = range(start, min(start + _BATCH, len(split)))
-        bad += filter(None, in_threads(partial(_fault, split), batch))
+    for start in range(0, images, _BATCH):
+        batch = range(start, min(start + _BATCH, images))
+        bad += filter(None, in_threads(partial(_fault, check), batch))
         now = time.monotonic()
         if now - logged > _LOG_SECONDS:
-            left = (now - started) * (len(split) - batch.stop) / batch.stop
-            log.info("%s: %d of %d images checked, %.0f s left", name, batch.stop, len(split), left)
+            left = (now - started) * (images - batch.stop) / batch.stop
+            log.info("%s: %d of %d images checked, %.0f s left", name, batch.stop, images, left)
             logged = now
     if bad:
         others = f" (and {len(bad) - 1} more images of split {name})" if len(bad) > 1 else ""
         raise RaptorError(f"{bad[0]}{others}")
-    log.info("%s: all %d images can be read", name, len(split))
+    log.info("%s: all %d images can be read", name, images)
 
 
-def _fault(split: ImageSplit, index: int) -> RaptorError | None:
+def _fault(check: Callable[[int], object], index: int) -> RaptorError | None:
     try:
-        split.check(index)
+        check(index)
     except RaptorError as error:
         return error
     return None

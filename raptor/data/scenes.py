@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as transform
 
-from raptor.config.data import DataConfig
+from raptor.config.data import DataConfig, Splits
 from raptor.config.dense import ScenesConfig
-from raptor.config.fields import Split
+from raptor.data.pairs import DenseName
 from raptor.data.split import ImageSplit, open_split
-from raptor.errors import RaptorError
 from raptor.seeds import derive_seed
 
 BACKGROUND = 0  # its class; that of a digit is its label + 1
@@ -30,6 +29,8 @@ NEAR_M, FAR_M = 1.5, 3.0  # of digits; at REFERENCE_M one is drawn as it is
 REFERENCE_M = 2.0
 PLANE_BOTTOM_M, PLANE_TOP_M = 4.0, 8.0  # of the plane, at the lowest and the highest row
 PLANE_REFLECTS = 0.3  # of the light that white ink does; a card none
+
+DIGITS = Splits(train=3750, val=250, test=1000)  # where no teacher has seen any of them
 
 Target = Literal["classes", "depth"]
 
@@ -96,24 +97,22 @@ class Scenes:
         return image_HW.round().to(torch.uint8), classes_HW, depth_HW
 
 
-def open_scenes(data: DataConfig, config: ScenesConfig, split: Split, target: Target) -> Scenes:
-    """The scenes of a split, of the digits that `open_split(data, split)` has.
+def open_scenes(data: DataConfig, config: ScenesConfig, split: DenseName, target: Target) -> Scenes:
+    """The scenes of a split, of the embedded digits.
 
-    So no digit is in the scenes of two splits, nor was one of the test scenes seen by a teacher
-    that `data` trained. RaptorError where `data` has other images than digits.
+    Where `data` are digits, of those that `open_split(data, split)` has: so no test scene has a
+    digit that a teacher was trained on. Nor is any digit in the scenes of two splits.
     """
-    if data.source != "digits":
-        raise RaptorError(
-            f"data.source: scenes are composed of digits, not of {data.source}; give digits, or a "
-            "data set with dense targets"
-        )
-    # As they are: neither resized nor normalised.
-    plain = {"image_size": DIGIT_PX, "resize": None, "channels": 1, "mean": [0.0], "std": [1.0]}
-    digits = open_split(data.model_copy(update=plain), split)
+    splits = data.splits if data.source == "digits" else DIGITS
+    digits = open_split(
+        # As they are: neither resized nor normalised.
+        DataConfig(splits=splits, image_size=DIGIT_PX, mean=[0.0], std=[1.0], seed=data.seed),
+        split,
+    )
     return Scenes(
         origin=f"scenes of {digits.pool.origin}",
         target=target,
-        sample_ids=[f"{split}/{index:05d}" for index in range(getattr(config.splits, split))],
+        sample_ids=[f"{split}/{index:05d}" for index in range(getattr(config, split))],
         class_names=["background", *digits.class_names] if target == "classes" else [],
         digits=digits,
         config=config,

@@ -20,14 +20,12 @@ from raptor.dynamics.trajectories import Trajectories
 from raptor.dynamics.updates import PooledUpdates, updates
 from raptor.errors import RaptorError
 from raptor.files import replacing
-from raptor.models.raptor import Raptor
 from raptor.partition import Segments
 from raptor.phases import read_partition
-from raptor.probes.inputs import load_student
+from raptor.probes.inputs import find_student
 from raptor.seeds import derive_seed
 from raptor.stored import open_teacher
-from raptor.student import read_index
-from raptor.teachers.adapter import Teacher
+from raptor.student import Student
 from raptor.tokens import TokenLayout
 
 STUDENT_SEED = 0  # whose dynamics are measured; also the row of the partition
@@ -83,7 +81,8 @@ def measure_dynamics(
     shared = (store, device, config.batch_images)
     models = [Trajectories.of_teacher(model, *shared)]
     if students is not None:
-        student = _load_student(students, name, config, model, device)
+        asked = Student(config.recipe, config.partition, config.k, STUDENT_SEED)
+        student = find_student(students, asked, model, device)
         models.append(Trajectories.of_raptor(student, *shared))
     with ExitStack() as stack, torch.inference_mode():
         write = {
@@ -229,15 +228,3 @@ def _phases(partition: Path | None, depth: int) -> Segments:
             "partition of this teacher"
         )
     return cut.segments
-
-
-def _load_student(
-    index: Path, name: str, config: DynamicsConfig, teacher: Teacher, device: torch.device
-) -> Raptor:
-    wanted = {"teacher": name, "recipe": config.recipe, "method": config.partition}
-    wanted |= {"k": config.k, "seed": STUDENT_SEED}
-    for entry in read_index(index):
-        if all(entry[key] == value for key, value in wanted.items()):
-            path = Path(index).parent / entry["file"]
-            return load_student(path, entry["sha256"], teacher, device)
-    raise RaptorError(f"{index}: lists no student {wanted}; give the index that holds it")

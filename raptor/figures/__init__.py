@@ -23,10 +23,12 @@ def draw(
     pdf: Path,
     png: Path,
     caption: Path,
+    examples: Path | None = None,
 ) -> None:
     """Draw figure `target` from its `table` alone; the same table gives the same bytes.
 
     `settings`: the entry of the figure in the configuration (`raptor.config.figures`).
+    `examples`: the images of a figure that shows some (`raptor.qualitative`).
     """
     import matplotlib
 
@@ -36,12 +38,14 @@ def draw(
     from raptor.captions import write_caption
     from raptor.figures.style import style
     from raptor.files import replacing
+    from raptor.qualitative import Examples
     from raptor.tables.files import read_table
 
     module = importlib.import_module(f"raptor.figures.{target}")
     data = read_table(table)
+    shown = {} if examples is None else {"examples": Examples.load(examples)}
     with style(palette):
-        figure = module.draw(data, settings)
+        figure = module.draw(data, settings, **shown)
         try:
             figure.draw_without_rendering()  # lays out once, the slow part, for both files
             figure.set_layout_engine("none")

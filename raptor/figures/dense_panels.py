@@ -7,6 +7,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -14,20 +15,20 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from raptor.figures.vocabulary import MODELS, label, term
-from raptor.qualitative import NO_CLASS, Example, Examples
+from raptor.qualitative import NO_CLASS, Example, Examples, agreement
 
 COLUMNS = {
     "image": "image",
     "truth": "truth",
     "teacher": term(MODELS, "teacher").label,
-    "student": term(MODELS, "raptor").label,
+    "raptor": term(MODELS, "raptor").label,
 }
 # The strong colours first, then their pale neighbours.
 _TAB20 = matplotlib.color_sequences["tab20"]
 COLOURS = [to_rgb(colour) for colour in (*_TAB20[0::2], *_TAB20[1::2])]
 UNKNOWN = (1.0, 1.0, 1.0)
 MOST_NAMED = 12  # classes in the legend, those of most pixels
-LEGEND_IN = 0.5
+TITLES_IN, LEGEND_IN = 0.25, 0.6  # above and below the panels
 
 
 def draw(examples: Examples, settings: Mapping[str, Any]) -> Figure:
@@ -38,7 +39,7 @@ def draw(examples: Examples, settings: Mapping[str, Any]) -> Figure:
     figure, grid = plt.subplots(
         len(shapes),
         len(COLUMNS),
-        figsize=(settings["width_in"], sum(heights) + 0.2 * len(shapes) + LEGEND_IN),
+        figsize=(settings["width_in"], sum(heights) + 0.2 * len(shapes) + TITLES_IN + LEGEND_IN),
         height_ratios=heights,
         squeeze=False,
     )
@@ -46,8 +47,10 @@ def draw(examples: Examples, settings: Mapping[str, Any]) -> Figure:
     paint(figure, grid, examples, settings)
     for row, example in zip(grid, examples.examples, strict=True):
         row[0].imshow(example.image)
-        for axes, model in zip(row[2:], ("teacher", "student"), strict=True):
-            axes.set_xlabel(_agreement(example, model, bool(examples.class_names)), labelpad=2)
+        for axes, model in zip(row[2:], ("teacher", "raptor"), strict=True):
+            axes.set_xlabel(
+                _said(agreement(example, model), bool(examples.class_names)), labelpad=2
+            )
     for axes, title in zip(grid[0], COLUMNS.values(), strict=True):
         axes.set_title(title)
     for axes in grid.flat:
@@ -111,21 +114,18 @@ def _depth(
     bar.outline.set_visible(False)
 
 
-def _agreement(example: Example, model: str, classes: bool) -> str:
-    found, truth = getattr(example, model), example.truth
-    if classes:
-        known = truth != NO_CLASS
-        return f"{100 * np.mean(found[known] == truth[known]):.0f} % right" if known.any() else ""
-    known = np.isfinite(truth)
-    error = found[known] - truth[known]
-    return f"RMSE {np.sqrt(np.mean(error**2)):.2f} m" if known.any() else ""
+def _said(value: float, classes: bool) -> str:
+    if np.isnan(value):
+        return ""
+    return f"{100 * value:.0f} % right" if classes else f"RMSE {value:.2f} m"
 
 
-def numbers(examples: Examples) -> dict[str, Any]:
-    """What the caption says: how many images, of what, and the names of those drawn."""
+def numbers(table: pd.DataFrame, measure: str) -> dict[str, Any]:
+    """For the caption: the images shown, and the mean of `measure` over them, by model."""
     return {
-        "n": len(examples.examples),
-        "classes": len(examples.class_names),
-        "sample_ids": list(examples.sample_ids),
+        "n": table["sample_id"].nunique(),
+        "classes": int(table["classes"].iloc[0]),
+        "sample_ids": table["sample_id"].unique().tolist(),
         "named": MOST_NAMED,
+        **table.groupby("model")[measure].mean().to_dict(),
     }

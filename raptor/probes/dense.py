@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from raptor.config.dense import DenseProbe
+from raptor.config.dense import KEPT_BYTES, DenseProbe
 from raptor.data.files import in_threads
 from raptor.data.pairs import DenseSplit
 from raptor.seeds import derive_seed
@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 
 LOG_SECONDS = 5.0
 TOGETHER = 16  # images of a pass in order that are in memory at a time
-KEPT_BYTES = 2**30  # features of so many bytes are kept, and not computed again in each epoch
 
 Pair = tuple[Tensor, Tensor]  # an image and its target, as in `DenseSplit.pair`
 Prepare = Callable[[Pair], Pair]  # to the sizes of a batch

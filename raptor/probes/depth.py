@@ -12,14 +12,13 @@ from torch.nn import functional as F
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as transform
 
-from raptor.config.dense import DepthProbe
+from raptor.config.dense import UPSAMPLING, DepthProbe
 from raptor.data.pairs import UNMEASURED, DenseSplit
 from raptor.errors import RaptorError
 from raptor.probes.backbone import Backbone
 from raptor.probes.dense import Pair, in_order, linear_head, train_head
 from raptor.training.checkpoint import Checkpoint
 
-UPSAMPLING = 4
 NATIVE = (480, 640)  # height and width of NYU Depth v2
 EIGEN_ROWS, EIGEN_COLUMNS = slice(45, 471), slice(41, 601)  # the ends are not in it
 DELTA1 = 1.25
@@ -114,7 +113,7 @@ def fit(
 
 @torch.no_grad()
 def predict(
-    *, backbone: Backbone, head: nn.Conv2d, images: Sequence[Tensor], config: DepthProbe
+    backbone: Backbone, head: nn.Conv2d, images: Sequence[Tensor], *, config: DepthProbe
 ) -> list[Tensor]:
     """Metres (H, W) float32 at each pixel of uint8 RGB images (3, H, W), each at its own size."""
     window = Window.of(config.image_size, backbone.teacher.patch_size)
@@ -141,7 +140,7 @@ def evaluate(
     rows = []
     for pairs in in_order(test, title):
         images = [image_CHW for image_CHW, _ in pairs]
-        found = predict(backbone=backbone, head=head, images=images, config=config)
+        found = predict(backbone, head, images, config=config)
         for predicted_HW, (_, depth_HW) in zip(found, pairs, strict=True):
             if config.crop == "eigen":
                 predicted_HW, depth_HW = (

@@ -1,4 +1,4 @@
-"""Examples of what a teacher's and a student's dense probes say, for the eye."""
+"""Examples of what a teacher's and a Raptor's dense probes say, for the eye."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Predict = Callable[[Sequence[Tensor]], list[Tensor]]  # images (3, H, W) -> maps
 
 
 def collect_examples(
-    *, split: DenseSplit, images: int, teacher: Predict, student: Predict
+    *, split: DenseSplit, images: int, teacher: Predict, raptor: Predict
 ) -> Examples:
     """As many as `images`, evenly spread over `split`: its neighbours are often alike."""
     last = len(split) - 1
@@ -22,7 +22,7 @@ def collect_examples(
     examples = []
     for index in chosen:
         image_CHW, truth_HW = split.pair(index)
-        maps = [truth_HW, *(predict([image_CHW])[0] for predict in (teacher, student))]
+        maps = [truth_HW, *(predict([image_CHW])[0] for predict in (teacher, raptor))]
         known = [_known(map_HW.numpy(), bool(split.class_names)) for map_HW in maps]
         examples.append(Example(image_CHW.permute(1, 2, 0).numpy(), *known))
     return Examples([split.sample_ids[index] for index in chosen], examples, split.class_names)

@@ -1,4 +1,4 @@
-"""What probing reads from disk, checked: a student, the teacher's probe."""
+"""Students from disk, checked against their teacher."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import nn
 from raptor.errors import RaptorError
 from raptor.files import sha256
 from raptor.models.files import load_raptor
+from raptor.student import Student, read_index
 from raptor.teachers.adapter import Teacher
 
 
@@ -36,3 +37,15 @@ def load_student(path: Path, checksum: str, teacher: Teacher, device: torch.devi
             "give a student of this teacher"
         )
     return student
+
+
+def find_student(
+    index: Path, student: Student, teacher: Teacher, device: torch.device
+) -> nn.Module:
+    """The one that `student` names, from the index that lists it; RaptorError if it does not."""
+    for entry in read_index(index):
+        if Student(*(entry[key] for key in ("recipe", "method", "k", "seed"))) == student:
+            return load_student(
+                Path(index).parent / entry["file"], entry["sha256"], teacher, device
+            )
+    raise RaptorError(f"{index}: lists no student {student.path}; delete it and run again")

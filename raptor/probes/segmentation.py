@@ -17,6 +17,11 @@ from raptor.probes.dense import Pair, in_order, linear_head, train_head
 from raptor.training.checkpoint import Checkpoint
 
 
+def input_size(config: SegmentationProbe, _patch_size: tuple[int, int]) -> tuple[int, int]:
+    """Height and width that the teacher has to be made for."""
+    return config.image_size, config.image_size
+
+
 def fit(
     *,
     backbone: Backbone,
@@ -58,11 +63,7 @@ def fit(
 
 @torch.no_grad()
 def predict(
-    *,
-    backbone: Backbone,
-    head: nn.Conv2d,
-    images: Sequence[Tensor],
-    config: SegmentationProbe,
+    backbone: Backbone, head: nn.Conv2d, images: Sequence[Tensor], *, config: SegmentationProbe
 ) -> list[Tensor]:
     """The class (H, W) int64 of each pixel of uint8 RGB images (3, H, W), each at its own size."""
     inputs_BCHW = torch.stack([_input(backbone, image_CHW, config) for image_CHW in images])
@@ -89,7 +90,7 @@ def evaluate(
     confusion_CC = torch.zeros(classes, classes, dtype=torch.int64)
     for pairs in in_order(test, title):
         images = [image_CHW for image_CHW, _ in pairs]
-        found = predict(backbone=backbone, head=head, images=images, config=config)
+        found = predict(backbone, head, images, config=config)
         for predicted_HW, (_, classes_HW) in zip(found, pairs, strict=True):
             confusion_CC += confusion(predicted_HW, classes_HW, classes)
     pixels = confusion_CC.sum()

@@ -2,6 +2,7 @@
 
 from raptor.tables.branches import branch_similarity
 from raptor.tables.cost import table_cost
+from raptor.tables.dense import depth_panels, segmentation_panels, table_dense
 from raptor.tables.dynamics import (
     angular_speed,
     directional_convergence,
@@ -25,6 +26,7 @@ from raptor.tables.swaps import layer_swaps
 __all__ = [
     "angular_speed",
     "branch_similarity",
+    "depth_panels",
     "directional_convergence",
     "dmd_spectrum",
     "fidelity",
@@ -37,10 +39,12 @@ __all__ = [
     "partition_comparison",
     "perturbation",
     "saturation",
+    "segmentation_panels",
     "similarity_matrices",
     "stochastic_depth",
     "table_ablations",
     "table_cost",
+    "table_dense",
     "table_partitions",
     "table_probes",
     "teachers",

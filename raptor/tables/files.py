@@ -29,6 +29,8 @@ TEXT = dict.fromkeys(
         "paradigm",
         "site",
         "model",
+        "task",
+        "sample_id",
     ],
     str,
 )

@@ -1,7 +1,7 @@
 """What the paper reports for DINOv2 ViT-B on ImageNet-1k (Tables 1, 2 and 3): for comparison only.
 
-Top-1 of the linear probe as a fraction, with the standard deviation over the paper's seeds;
-segments as layers `first-last` of 12.
+Top-1 of the linear probe and mIoU as fractions, RMSE in m, with the standard deviation over the
+paper's seeds; segments as layers `first-last` of 12.
 """
 
 from __future__ import annotations
@@ -10,6 +10,11 @@ LABEL = "DINOv2 ViT-B on ImageNet-1k"
 TOP1 = {2: (0.812, 0.002), 3: (0.830, 0.001), 4: (0.832, 0.001)}  # k -> mean, sd
 TOP1_TEACHER = 0.845
 TOP1_SMALLER_TEACHER = 0.809  # DINOv2 ViT-S
+DENSE_LABELS = {"segmentation": "ADE20K", "depth": "NYU Depth v2"}
+MIOU = {2: (0.396, 0.006), 3: (0.430, 0.003), 4: (0.436, 0.001)}
+MIOU_TEACHER, MIOU_SMALLER_TEACHER = 0.475, 0.446
+RMSE = {2: (0.648, 0.003), 3: (0.618, 0.006), 4: (0.607, 0.006)}  # m
+RMSE_TEACHER, RMSE_SMALLER_TEACHER = 0.578, 0.600
 KEPT_AT_LEAST = {2: 0.96, 3: 0.98}  # share of the teacher's accuracy, the paper's claim
 # What is added to all before it -> top-1 at k = 3, with the teacher's head but for `probe`.
 ABLATIONS = {

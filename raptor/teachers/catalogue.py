@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 from raptor.config.shape import Shape
+from raptor.errors import RaptorError
+from raptor.models.block import BlockSpec
 from raptor.teachers.adapter import OF_ANOTHER_KIND, Teacher, why_not_plain
 
 
@@ -33,7 +35,16 @@ def describe(name: str) -> Shape | str:
         registers=teacher.layout.registers,
         mlp_products=matrices - 4 * teacher.width**2,
         block_parameters=_count(block.parameters()),
+        plain_block=_is_plain(block),
     )
+
+
+def _is_plain(block: nn.Module) -> bool:
+    try:
+        BlockSpec.like(block, depth_scaling=False)
+    except RaptorError:
+        return False
+    return True
 
 
 def _count(parameters: Iterable[nn.Parameter]) -> int:

@@ -173,6 +173,24 @@ def set_in(raw, dotted, value):
         ("dynamics.perturbation.source_layers", [0, 8], "[8] are not below the depth 8 of teacher"),
         ("dynamics.perturbation.source_layers", [-1], "source_layers.0: -1: input should be"),
         ("dynamics.perturbation.relative_size", [0.1], "did you mean relative_sizes?"),
+        ("dense.teachers", ["vot"], "dense.teachers: 'vot' is not one of"),
+        ("dense.recipe", "papr", "dense.recipe: 'papr' is not one of"),
+        (
+            "dense.k",
+            [3, 6],
+            "dense.teachers: none of ['vit', 'untrained'] has students of recipe phase_mean, "
+            "partition maxcut and k = 6; add such a grid to students",
+        ),
+        ("dense.scenes", None, "dense: scenes: is missing, and a probe has source: scenes"),
+        ("dense.segmentation.source", "ade20", "'ade20' is not one of 'ade20k' or 'scenes'"),
+        (
+            "dense.segmentation.image_size",
+            84,  # a multiple of the patch size, which the convolutions of the stem do not cut into
+            "dense.segmentation.image_size: 84 is not a multiple of the 8 px from patch to patch",
+        ),
+        ("dense.depth.crop", "eigen", "dense.depth.crop: eigen is of the images of NYUv2; give"),
+        ("dense.depth.max_m", 0.001, "max_m 0.001 is not above min_m 0.001"),
+        ("dense", {"teachers": ["vit"], "recipe": "phase_mean", "k": [3]}, "asks for no probe"),
         ("dynamics.dmd.rank", 49, "dynamics.dmd.rank: 49 is more than the width 48 of teacher vit"),
     ],
 )
@@ -303,6 +321,21 @@ def timm():
 def test_faults_of_a_teacher_from_timm(timm, key, value, expected):
     timm["teachers"]["vits14"][key] = value
     assert expected in faults(timm)
+
+
+@pytest.mark.parametrize("model", ["eva02_tiny_patch14_224", "vit_base_patch16_clip_quickgelu_224"])
+def test_blocks_that_cannot_be_built_anew_are_named_before_anything_runs(timm, model):
+    """Rotary embeddings; an activation of their own: a phase has no mean of them."""
+    timm["teachers"]["vits14"]["model"] = model
+    timm["data"]["image_size"] = 224
+    assert faults(timm).count("fault") == 1
+    assert (
+        "students.fidelity.recipes: phase_mean has block: teacher, which cannot be built like "
+        "those of vits14" in faults(timm)
+    )
+    timm["students"]["fidelity"]["recipes"] = ["paper"]
+    timm["dynamics"]["recipe"] = timm["cost"]["recipe"] = "paper"
+    assert load(timm).shape("vits14").plain_block is False
 
 
 def test_what_follows_from_a_teacher_of_timm(timm):

@@ -18,10 +18,9 @@ from raptor.data.scenes import (
     open_scenes,
 )
 from raptor.data.split import open_split
-from raptor.errors import RaptorError
 
 DATA = DataConfig(splits=Splits(train=60, val=20, test=30), mean=[0.13], std=[0.31])
-CONFIG = ScenesConfig(image_size=64, digits=5, splits=Splits(train=12, val=3, test=4))
+CONFIG = ScenesConfig(image_size=64, digits=5, train=12, test=4)
 
 
 def scenes(split="train", target="classes", **keys):
@@ -48,21 +47,19 @@ def test_the_same_scene_whenever_asked_for_and_another_one_otherwise():
         assert torch.equal(one, same)
     assert not torch.equal(again.pair(3)[0], again.pair(4)[0])
     assert not torch.equal(again.pair(3)[0], other.pair(3)[0])
-    assert not torch.equal(again.pair(3)[0], scenes("val").pair(2)[0])
+    assert not torch.equal(again.pair(3)[0], scenes("test").pair(3)[0])
 
 
 def test_a_scene_has_digits_of_its_own_split_alone():
     """Against the splits as a teacher sees them, at its own size and normalisation."""
     used = {}
-    for split in ("train", "val", "test"):
+    for split in ("train", "test"):
         found, own = scenes(split), open_split(DATA, split)
         indices = {one.digit for i in range(len(found)) for one in found.placed(i)}
         assert found.digits.sample_ids == own.sample_ids
         used[split] = {found.digits.sample_ids[index] for index in indices}
         assert len(used[split]) > 5
-    assert not used["train"] & used["val"]
     assert not used["train"] & used["test"]
-    assert not used["val"] & used["test"]
 
 
 def test_classes_and_depths_are_those_of_the_digits_and_the_plane():
@@ -118,7 +115,9 @@ def test_a_digit_at_the_distance_of_reference_is_as_it_is():
     assert (empty[0] == round(0.3 * 255 * 1.5 / 8.0)).all()
 
 
-def test_other_images_than_digits_are_refused():
-    data = DATA.model_copy(update={"source": "cifar10"})
-    with pytest.raises(RaptorError, match=r"data\.source: scenes are composed of digits, not of"):
-        open_scenes(data, CONFIG, "train", "depth")
+def test_whatever_the_data_scenes_are_of_embedded_digits():
+    data = DATA.model_copy(update={"source": "cifar10", "channels": 3, "image_size": 32})
+    train, test = (open_scenes(data, CONFIG, split, "depth") for split in ("train", "test"))
+    assert (len(train.digits), len(test.digits)) == (3750, 1000)
+    assert not set(train.digits.sample_ids) & set(test.digits.sample_ids)
+    assert train.pair(0)[0].shape == (3, 64, 64)

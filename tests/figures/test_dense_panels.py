@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
+import matplotlib.image
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
+from raptor import figures, tables
 from raptor.figures import dense_panels
 from raptor.figures.style import style
-from raptor.qualitative import NO_CLASS, Example, Examples
+from raptor.qualitative import NO_CLASS, Example, Examples, agreement
+from raptor.tables.files import read_table
+
+ROOT = Path(__file__).parents[2]
 
 SETTINGS = {"width_in": 7.0, "dpi": 60, "cmap": "viridis"}
 
@@ -58,7 +64,7 @@ def test_classes_have_the_same_colour_in_every_panel(drawn, tmp_path):
     assert dense_panels.classes_by_area(examples) == [2, 0, 3]
     for rank, one in enumerate([2, 0, 3]):
         for painted, said in ((truth, examples.examples[0].truth),
-                              (student, examples.examples[0].student)):  # fmt: skip
+                              (student, examples.examples[0].raptor)):  # fmt: skip
             assert (painted[said == one] == dense_panels.COLOURS[rank]).all()
     assert (truth[0, 0] == 1).all()  # not known: white
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["tree", "wall", "a b"]
@@ -79,11 +85,46 @@ def test_depth_has_one_scale_and_its_error_below(drawn, tmp_path):
     figure.savefig(tmp_path / "depth.png")
 
 
-def test_numbers():
-    assert dense_panels.numbers(depths()) == {
-        "n": 2, "classes": 0, "sample_ids": ["one", "two"], "named": 12,
-    }  # fmt: skip
-    assert dense_panels.numbers(classes())["classes"] == 4
+@pytest.mark.parametrize(
+    ("target", "examples", "measure"),
+    [("segmentation_panels", classes(), "right"), ("depth_panels", depths(), "rmse_m")],
+)
+def test_from_examples_to_picture_and_caption(target, examples, measure, tmp_path):
+    """Through the files of the rules: examples, table, picture, caption."""
+    shown, table = tmp_path / "examples.npz", tmp_path / f"{target}.csv"
+    examples.save(shown)
+    getattr(tables, target)(examples=shown, output=table)
+    found = read_table(table)
+    assert list(found["model"]) == ["teacher", "raptor"] * len(examples.examples)
+    caption = tmp_path / "caption.rst"
+    figures.draw(
+        target=target,
+        table=table,
+        settings=SETTINGS,
+        palette="colorblind",
+        template=ROOT / f"workflow/report/{target}.rst",
+        pdf=tmp_path / "one.pdf",
+        png=tmp_path / "one.png",
+        caption=caption,
+        examples=shown,
+    )
+    pixels = matplotlib.image.imread(tmp_path / "one.png")[:, :, :3]
+    for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]):
+        assert (edge == 1).all()
+    text = " ".join(caption.read_text().split())
+    assert f"{len(examples.examples)} test images" in text
+    own = found[found["model"] == "raptor"][measure].mean()
+    assert (f"{own:.2f} m for the Raptor" if measure == "rmse_m" else f"{100 * own:.1f}") in text
+
+
+def test_agreement_is_over_known_pixels():
+    (one,) = classes().examples
+    assert agreement(one, "raptor") == pytest.approx((93 - 24) / 93)
+    near, far = depths().examples
+    assert agreement(near, "teacher") == 0
+    assert agreement(far, "raptor") == pytest.approx(0.5)
+    unknown = far._replace(truth=np.full_like(far.truth, np.nan))
+    assert np.isnan(agreement(unknown, "raptor"))
 
 
 def test_no_torch():

@@ -239,7 +239,7 @@ def test_predictions_are_where_the_pixels_are(size):
     train = Pairs([painted(image)], [target])
     head = depth.fit(backbone=Oracle(), train=train, config=settings, seed=0, title="t")
     large = [painted(image.repeat_interleave(3, dim=0))]
-    (found,) = depth.predict(backbone=Oracle(), head=head, images=large, config=settings)
+    (found,) = depth.predict(Oracle(), head, large, config=settings)
     assert found.shape == (6 * size[0], 2 * size[1])
     assert found[: 2 * size[0]].mean() == pytest.approx(2.0, abs=0.3)
     assert found[-2 * size[0] :].mean() == pytest.approx(6.0, abs=0.5)
@@ -279,7 +279,7 @@ def test_interrupted_is_the_same_as_not_bit_for_bit(planted, tmp_path, monkeypat
 
 def test_a_small_teacher_on_scenes_sees_more_than_a_constant(planted):
     data = DataConfig(splits=Splits(train=60, val=20, test=30), mean=[0.13], std=[0.31])
-    scenes = ScenesConfig(image_size=48, digits=3, splits=Splits(train=24, val=2, test=8))
+    scenes = ScenesConfig(image_size=48, digits=3, train=24, test=8)
     backbone = Backbone(planted.teacher.at_size(48, 48), data.mean, data.std)
     train, test = (open_scenes(data, scenes, split, "depth") for split in ("train", "test"))
     settings = config(image_size=[48, 48], batch_size=8, epochs=20, bins=32)

@@ -23,7 +23,7 @@ def test_classes_of_images_spread_over_the_split():
         split=split,
         images=3,
         teacher=lambda images: [image[0].long() for image in images],
-        student=lambda images: [8 - image[0].long() for image in images],
+        raptor=lambda images: [8 - image[0].long() for image in images],
     )
     assert found.sample_ids == ["pair/0", "pair/4", "pair/8"]
     assert list(found.class_names) == split.class_names
@@ -32,13 +32,13 @@ def test_classes_of_images_spread_over_the_split():
     assert (last.image == 8).all()
     assert last.truth.tolist() == [[8, NO_CLASS, 8], [8, 8, 8]]
     assert (last.teacher == 8).all()
-    assert (last.student == 0).all()
+    assert (last.raptor == 0).all()
 
 
 def test_depth_that_was_not_measured_is_nan_and_few_images_are_all_shown():
     split = pairs([torch.tensor([[0.0, 1.5, 2.0], [3.0, 4.0, 0.0]])], [])
     half = lambda images: [torch.full((2, 3), 0.5) for _ in images]
-    found = collect_examples(split=split, images=5, teacher=half, student=half)
+    found = collect_examples(split=split, images=5, teacher=half, raptor=half)
     assert len(found.examples) == 1
     np.testing.assert_equal(found.examples[0].truth, [[np.nan, 1.5, 2.0], [3.0, 4.0, np.nan]])
     assert found.examples[0].truth.dtype == np.float32

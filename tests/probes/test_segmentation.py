@@ -19,7 +19,7 @@ from raptor.teachers.build import assemble
 from raptor.training.checkpoint import Checkpoint
 
 DATA = DataConfig(splits=Splits(train=60, val=20, test=30), mean=[0.13], std=[0.31])
-SCENES = ScenesConfig(image_size=48, digits=3, splits=Splits(train=24, val=2, test=8))
+SCENES = ScenesConfig(image_size=48, digits=3, train=24, test=8)
 NAMES = [f"level {level}" for level in range(LEVELS)]
 
 
@@ -160,7 +160,7 @@ def test_predictions_are_at_the_size_of_each_image(on_oracle):
     levels = torch.tensor([[0, 1], [3, 4]])
     sizes = [(32, 32), (64, 48), (20, 90)]
     images = [painted(segmentation.resized_classes(levels, size)) for size in sizes]
-    found = segmentation.predict(backbone=Oracle(), head=on_oracle, images=images, config=config())
+    found = segmentation.predict(Oracle(), on_oracle, images, config=config())
     for predicted, (height, width) in zip(found, sizes, strict=True):
         assert predicted.shape == (height, width)
         corners = predicted[:: height - 1, :: width - 1]

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from raptor.config.load import load_yaml
-from raptor.targets import student_jobs
+from raptor.student import Student
+from raptor.targets import dense_jobs, student_jobs
 
 CONFIG = "config/dinov2.yaml"
 STUDY = load_yaml(Path(__file__).parents[2] / CONFIG)
@@ -19,6 +20,28 @@ def test_the_students_are_those_of_tables_1_and_2():
     ablations = ("teacher_forcing", "annealed", "depth_scaled", "cls_weighted")
     table_1 = {("vitb14", recipe, "maxcut", 3, seed) for recipe in ablations for seed in SEEDS}
     assert trained == table_2 | table_1
+
+
+def test_table_2_has_every_probe_of_teacher_smaller_teacher_and_each_raptor():
+    """Its grid: ADE20K and NYUv2 beside ImageNet, k = 2, 3, 4 in three seeds, ViT-B and ViT-S."""
+    students = [Student("paper", "maxcut", k, seed) for k in (2, 3, 4) for seed in SEEDS]
+    models = {("vitb14", student) for student in (None, *students)}
+    models |= {("vits14", None), ("untrained", None)}
+    probed = {(job.task, job.teacher, job.student) for job in dense_jobs(STUDY)}
+    assert probed == {(task, *model) for task in ("segmentation", "depth") for model in models}
+    assert STUDY.figures.fidelity_by_k.reference == "vits14"  # its ImageNet probe
+    segmentation, depth = STUDY.dense.segmentation, STUDY.dense.depth
+    assert (segmentation.source, depth.source) == ("ade20k", "nyuv2")
+    assert (segmentation.image_size, segmentation.epochs, segmentation.batch_size) == (518, 10, 32)
+    assert (segmentation.lr, segmentation.weight_decay) == (1e-3, 1e-2)
+    assert (depth.image_size, depth.epochs, depth.batch_size) == ([480, 640], 25, 128)
+    assert (depth.lr, depth.weight_decay) == (1e-3, 1e-3)
+    assert (depth.bins, depth.min_m, depth.max_m, depth.crop) == (256, 0.001, 10.0, "eigen")
+    assert (depth.si_log_weight, depth.si_log_lambda) == (10.0, 0.85)
+    classification = STUDY.probes.classification
+    assert (classification.epochs, classification.batch_size) == (15, 512)
+    assert (classification.lr, classification.weight_decay) == (1e-4, 1e-2)
+    assert classification.warmup_steps == 100
 
 
 def test_recipes_are_the_papers():
@@ -45,6 +68,12 @@ def test_a_dry_run_names_every_job(new_checkout):
         for part in range(1, parts + 1):
             for folder in ("raptor", "probes"):
                 assert any(f"{folder}/vitb14/{study}-{part}." in line for line in listed)
+    for task in ("segmentation", "depth"):
+        wanted = [f"dense/{job.path}.csv" for job in dense_jobs(STUDY) if job.task == task]
+        assert len(wanted) == 12
+        for path in wanted:
+            assert any(path in line for line in listed)
+        assert any(f"figures/{task}_panels.png" in line for line in listed)
     cuts = [line for line in listed if "results/dinov2/partitions/vitb14/" in line]
     for k in (2, 3, 4):  # Table 3, as published and by the optimum
         for method in ("maxcut", "maxcut_exact"):
@@ -53,5 +82,5 @@ def test_a_dry_run_names_every_job(new_checkout):
     shown += ("directional_convergence", "low_rank_updates", "dmd_spectrum", "layer_swaps")
     for name in shown:
         assert any(f"figures/{name}.png" in line for line in listed)
-    for name in ("table_ablations", "table_probes", "table_partitions"):
+    for name in ("table_ablations", "table_probes", "table_dense", "table_partitions"):
         assert any(f"tables/{name}.html" in line for line in listed)

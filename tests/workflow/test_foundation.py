@@ -1,5 +1,5 @@
-"""Teachers from timm through the whole workflow: a real architecture, a published head, a folder
-of images without labels, states that are streamed."""
+"""Teachers from timm through the whole workflow: a real architecture, a published head, ImageNet,
+ADE20K and NYUv2 in their official layouts; images without labels, states that are streamed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import timm
 import torch
 import yaml
+from official import VAL_IDS, write_ade20k, write_imagenet, write_nyuv2_files
 from PIL import Image
 
 REGISTERS = "vit_small_patch14_reg4_dinov2"
@@ -62,9 +63,11 @@ def write_images(folder, count: int, size: int, seed: int) -> None:
         Image.fromarray(pixels).save(folder / f"{number:03}.png")
 
 
-def data_of(root, size: int) -> dict:
+def data_of(roots, size: int) -> dict:
     return {
-        "data": {"source": "image_folder", "root": str(root), "image_size": size, "channels": 3}
+        "data": {"source": "image_folder"}
+        | {"root": {source: str(path) for source, path in roots.items()}}
+        | {"image_size": size, "channels": 3}
         | {"splits": {"train": 32, "val": 8, "test": 16}, "mean": [0.5] * 3, "std": [0.25] * 3}
     }
 
@@ -83,25 +86,40 @@ def run(checkout, config: dict) -> tuple:
     return root, captions
 
 
-def test_a_real_architecture_with_registers_and_a_published_head(new_checkout, tmp_path):
+DENSE = {
+    "teachers": ["my", "untrained"],
+    "recipe": "phase_mean",
+    "k": [3],
+    "segmentation": {"image_size": 56, "epochs": 2, "batch_size": 2, "warmup_steps": 1},
+    "depth": {"image_size": [50, 66], "epochs": 2, "batch_size": 2, "warmup_steps": 1}
+    | {"bins": 16, "crop": "none"},
+}
+
+
+def test_a_real_architecture_on_official_data_sets(new_checkout, tmp_path):
     checkout = new_checkout()
-    for number, name in enumerate(("cat", "dog", "owl")):
-        write_images(tmp_path / "images" / name, 24, 60, number)
+    roots = {
+        "imagenet": write_imagenet(tmp_path / "in", folders=False, per_class=16),
+        "ade20k": write_ade20k(tmp_path / "ade"),
+        "nyuv2": write_nyuv2_files(tmp_path / "nyu"),
+    }
     torch.manual_seed(0)
     model = timm.create_model(REGISTERS, pretrained=False, img_size=70, num_classes=0)
     with torch.no_grad():  # its LayerScale starts so small that nothing moves
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
     torch.save(model.state_dict(), tmp_path / "weights.pth")
-    head = {"weight": torch.randn(3, 2 * 384), "bias": torch.zeros(3)}
+    head = {"weight": torch.randn(4, 2 * 384), "bias": torch.zeros(4)}
     torch.save(head, tmp_path / "head.pth")
     teachers = {
         "my": {"kind": "timm", "model": REGISTERS, "weights": str(tmp_path / "weights.pth")}
         | {"head": str(tmp_path / "head.pth"), "mean": [0.4] * 3},
         "untrained": {"kind": "untrained", "like": "my"},
     }
-    config = {"experiment": "mine", **data_of(tmp_path / "images", 56), **CONFIG}
-    root, _ = run(checkout, config | {"teachers": teachers})
+    config = {"experiment": "mine", **data_of(roots, 56), **CONFIG, "dense": DENSE}
+    config["data"] |= {"source": "imagenet", "resize": 64}
+    config["data"]["splits"] = {"train": 40, "val": 8, "test": len(VAL_IDS)}
+    root, captions = run(checkout, config | {"teachers": teachers})
     probe = pd.read_csv(root / "probes/my.csv").iloc[0]
     assert 0 <= probe["accuracy_head"] <= 1
     fidelity = pd.read_csv(root / "tables/fidelity.csv")
@@ -110,6 +128,13 @@ def test_a_real_architecture_with_registers_and_a_published_head(new_checkout, t
     swaps = pd.read_csv(root / "interventions/my.swaps.csv")
     assert (swaps["n"] == 4).all()
     assert len(pd.read_csv(root / "tables/scorecard.csv")) == 18
+    dense = pd.read_csv(root / "tables/table_dense.csv")
+    assert set(dense["task"]) == {"segmentation", "depth"}
+    assert dense["value"].notna().all()
+    counts = dense.drop_duplicates("task").set_index("task")[["n_train", "n_test"]]
+    assert counts.loc["segmentation"].tolist() == [2, 1]
+    assert counts.loc["depth"].tolist() == [3, 1]
+    assert "ADE20K" in captions["table_dense"]
 
 
 @pytest.mark.parametrize("mode", ["stream"])
@@ -121,7 +146,7 @@ def test_images_without_labels_streamed(mode, new_checkout, tmp_path):
         "my": {"kind": "timm", "model": TINY, "weights": "random", "seed": 1},
         "untrained": {"kind": "untrained", "like": "my"},
     }
-    config = {"experiment": "mine", **data_of(tmp_path / "images", 32), **CONFIG}
+    config = {"experiment": "mine", **data_of({"image_folder": tmp_path / "images"}, 32), **CONFIG}
     config["activations"] = {**CONFIG["activations"], "mode": mode}
     root, captions = run(checkout, config | {"teachers": teachers})
     assert not list(root.glob("activations/*.zarr"))

@@ -70,6 +70,7 @@ wildcard_constraints:
     teacher=r"\w+",
     study=r"\w+",
     part=r"\d+",
+    task="segmentation|depth",
 
 
 def results(path):
@@ -120,6 +121,11 @@ def timm_spec(teacher):
 def present(files):
     """Those that are there; of one that is not, the job says in a sentence what to do."""
     return [file for file in files if os.path.exists(file)]
+
+
+def files_of(teacher):
+    """The files that a teacher is made of, where it is timm's."""
+    return present(timm_spec(teacher).files.values()) if teacher in MADE_BY["timm_teacher"] else []
 
 
 def published_head(teacher):

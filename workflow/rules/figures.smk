@@ -7,6 +7,7 @@ for target in FIGURES:
             target
         input:
             table=table(target) if target == "scorecard" else figure(target, "csv"),
+            examples=EXAMPLES.get(target, []),
             style="raptor/figures/style.mplstyle",
             template=f"workflow/report/{target}.rst",
         output:

@@ -135,6 +135,16 @@ if experiment.dynamics:
         TABLE_INPUTS[target] = {name: MOVEMENT[name] for name in needed}
         TABLE_PARAMS[target] = {"untrained": UNTRAINED}
 
+for task in DENSE.probes if DENSE else []:
+    TABLE_INPUTS[f"{task}_panels"] = {"examples": EXAMPLES[f"{task}_panels"][0]}
+
+if DENSE:
+    TABLE_INPUTS["table_dense"] = {
+        task: [results(f"dense/{job.path}.csv") for job in DENSE_JOBS.values() if job.task == task]
+        for task in DENSE.probes
+    }
+    TABLE_PARAMS["table_dense"] = {"untrained": UNTRAINED, "reference": REFERENCE}
+
 if experiment.cost:
     TABLE_INPUTS["table_cost"] = {
         "cost": results(f"cost/{experiment.cost.teacher}.csv"),

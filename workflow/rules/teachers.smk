@@ -122,7 +122,7 @@ rule checkpoint_teacher:
 rule timm_teacher:
     input:
         samples=results("data/samples.csv"),
-        files=lambda wildcards: present(timm_spec(wildcards.teacher).files.values()),
+        files=lambda wildcards: files_of(wildcards.teacher),
     output:
         weights=results("teachers/{teacher}.safetensors"),
         facts=results("teachers/{teacher}.json"),

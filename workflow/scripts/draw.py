@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from raptor.figures import draw
-from raptor.job import job
+from raptor.job import job, optional
 
 with job(snakemake):
     draw(
@@ -15,4 +15,5 @@ with job(snakemake):
         pdf=Path(snakemake.output.pdf),
         png=Path(snakemake.output.png),
         caption=Path(snakemake.output.caption),
+        examples=optional(snakemake.input.examples),
     )

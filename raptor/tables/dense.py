@@ -1,0 +1,114 @@
+"""Dense probes: the rows of Table 2 that are about pixels, and the examples that are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from raptor.qualitative import Examples, agreement
+from raptor.tables import published
+from raptor.tables.files import read_tables, write_table
+from raptor.tables.summary import summarise
+
+MODEL = ["teacher", "model", "recipe", "partition", "k"]
+METRICS = {
+    "segmentation": ("miou", "miou_absent_as_zero", "pixel_accuracy"),
+    "depth": ("rmse_m", "rmse_pooled_m", "abs_rel", "delta1"),
+}
+# metric -> k -> mean and sd of the paper's Raptors; its teacher; its smaller one
+PAPER = {
+    "miou": (published.MIOU, published.MIOU_TEACHER, published.MIOU_SMALLER_TEACHER),
+    "rmse_m": (published.RMSE, published.RMSE_TEACHER, published.RMSE_SMALLER_TEACHER),
+}
+
+
+def table_dense(
+    *,
+    segmentation: Sequence[Path] = (),
+    depth: Sequence[Path] = (),
+    untrained: Sequence[str],
+    reference: str | None,
+    output: Path,
+) -> None:
+    """Long table: one row per task, metric, and teacher or group of Raptors that differ in seed.
+
+    `value` is the mean over `n_seeds`, with `value_sd` (ddof = 1) and the 95 % t interval;
+    `of_teacher` its ratio to the teacher's own. `untrained`: whether the teacher is. `paper`,
+    `paper_sd`: what the paper gives for DINOv2 ViT-B and Max-Cut partitions of the same k, on
+    ADE20K and NYU Depth v2; of `reference`, the smaller teacher, what it gives for ViT-S.
+    """
+    rows = []
+    for task, paths in (("segmentation", segmentation), ("depth", depth)):
+        if paths:
+            found = read_tables(paths, " ".join(["teacher model n_train n_test", *METRICS[task]]))
+            found = found.reindex(columns=list(dict.fromkeys([*MODEL, *found])))
+            rows += _rows(task, found, untrained, reference)
+    write_table(pd.DataFrame(rows).convert_dtypes(), output)
+
+
+def _rows(
+    task: str, found: pd.DataFrame, untrained: Sequence[str], reference: str | None
+) -> list[dict[str, object]]:
+    own = found[found["model"] == "teacher"].set_index("teacher")
+    rows = []
+    for key, group in found.groupby(MODEL, sort=False, dropna=False):
+        named = dict(zip(MODEL, key, strict=True))
+        counts = {"n_train": group["n_train"].iloc[0], "n_test": group["n_test"].iloc[0]}
+        for metric in METRICS[task]:
+            summary = summarise(group[metric])
+            paper, paper_sd = _paper(metric, named, untrained, reference)
+            rows.append(
+                {
+                    "task": task,
+                    "metric": metric,
+                    **named,
+                    "untrained": named["teacher"] in untrained,
+                    "value": summary.mean,
+                    "value_sd": summary.sd,
+                    "value_low": summary.ci_low,
+                    "value_high": summary.ci_high,
+                    "of_teacher": summary.mean / own[metric][named["teacher"]],
+                    "n_seeds": len(group),
+                    **counts,
+                    "paper": paper,
+                    "paper_sd": paper_sd,
+                }
+            )
+    return rows
+
+
+def _paper(
+    metric: str, named: dict[str, object], untrained: Sequence[str], reference: str | None
+) -> tuple[float, float]:
+    """Mean and sd; NaN where the paper has no such number."""
+    if metric not in PAPER or named["teacher"] in untrained:
+        return np.nan, np.nan
+    raptors, teacher, smaller = PAPER[metric]
+    if named["model"] == "teacher":
+        return (smaller if named["teacher"] == reference else teacher), np.nan
+    known = named["partition"] == "maxcut" and named["teacher"] != reference
+    return raptors.get(named["k"], (np.nan, np.nan)) if known else (np.nan, np.nan)
+
+
+def segmentation_panels(*, examples: Path, output: Path) -> None:
+    """One row per image shown and model: `right`, the share of its labelled pixels, in [0, 1]."""
+    _write_examples(examples, "right", output)
+
+
+def depth_panels(*, examples: Path, output: Path) -> None:
+    """One row per image shown and model: `rmse_m` over its measured pixels."""
+    _write_examples(examples, "rmse_m", output)
+
+
+def _write_examples(examples: Path, name: str, output: Path) -> None:
+    shown = Examples.load(examples)
+    rows = [
+        {"sample_id": sample_id, "model": model, name: agreement(example, model)}
+        | {"pixels": example.known.sum(), "classes": len(shown.class_names)}
+        for sample_id, example in zip(shown.sample_ids, shown.examples, strict=True)
+        for model in ("teacher", "raptor")
+    ]
+    write_table(pd.DataFrame(rows), output)
