@@ -147,7 +147,8 @@ def plan(config: Experiment) -> Plan:
             _dynamics(config),
             _branches(config),
             Work("dense_samples", len(config.dense.probes) if config.dense else 0),
-            *_dense(config),
+            _dense(config),
+            Work("dense_examples", len(config.dense.probes) if config.dense else 0),
             _cost(config),
             Work("tables", len(pages) + len(TABLES)),
             Work("figures", len(pages)),
@@ -343,12 +344,12 @@ def _branches(config: Experiment) -> Work:
     return _sum("branches", works)
 
 
-def _dense(config: Experiment) -> list[Work]:
+def _dense(config: Experiment) -> Work:
     """Of each head: passes of its model over the images, and what a batch takes at the most.
 
     The images to train run once where their features are kept, else in each epoch.
     """
-    works, examples = [], []
+    works = []
     for job in dense_jobs(config):
         probe, shape = config.dense.probes[job.task], config.shape(job.teacher)
         train, test = dense_images(config.dense, probe)
@@ -370,9 +371,7 @@ def _dense(config: Experiment) -> list[Work]:
         # Logits at their finest, their gradient and what the loss makes of them.
         memory = FLOAT * probe.batch_size * patches * (features + 3 * per_patch * outputs)
         works.append(Work("dense_probe", 1, steps, images, images * one, memory))
-    if config.dense:
-        examples = [Work(f"{task}_examples", 1) for task in config.dense.probes]
-    return [_sum("dense_probe", works), *examples]
+    return _sum("dense_probe", works)
 
 
 def dense_images(dense: DenseConfig, probe: SegmentationProbe | DepthProbe) -> tuple[int, int]:

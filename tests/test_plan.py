@@ -312,7 +312,7 @@ def test_dense_probes():
     works = {work.stage: work for work in plan(config).works}
     heads, images = 2 * 2 * (1 + 2), 16 + 8  # all features are kept
     assert works["dense_samples"].jobs == 2
-    assert (works["segmentation_examples"].jobs, works["depth_examples"].jobs) == (1, 1)
+    assert works["dense_examples"].jobs == 2
     assert works["dense_probe"].jobs == heads
     assert works["dense_probe"].steps == heads * 2 * (16 // 8)
     assert works["dense_probe"].images == heads * images

@@ -191,6 +191,44 @@ def dynamics_phases(wildcards):
     return [results(path)] if cut else []
 
 
+DENSE = experiment.dense
+DENSE_JOBS = {job.path: job for job in targets.dense_jobs(experiment)}
+# The images that a figure shows.
+EXAMPLES = {
+    f"{task}_panels": [results(f"dense/{task}/examples.npz")]
+    for task in (DENSE.probes if DENSE else [])
+}
+
+
+def dense_of(student):
+    """The index that holds a student; nothing for the teacher itself."""
+    return (
+        files_with({student.teacher: [student.student]}, "raptor", ".json")
+        if student.student
+        else []
+    )
+
+
+def dense_job(wildcards):
+    """The model whose head one job trains."""
+    return DENSE_JOBS["{task}/{teacher}/{model}".format_map(wildcards)]
+
+
+def shown(wildcards):
+    """The teacher and the Raptor of it that the examples of a dense probe are from."""
+    return targets.dense_examples(experiment, wildcards.task)
+
+
+def dense_task(task):
+    """The parameters that say what a dense probe is and which images it reads."""
+    probe = DENSE.probes[task]
+    return {
+        "data": leaves(experiment.data),
+        "probe": leaves(probe),
+        "scenes": leaves(DENSE.scenes) if probe.source == "scenes" else None,
+    }
+
+
 onstart:
     os.makedirs(RESULTS, exist_ok=True)
     with open(results("config.resolved.yaml"), "w") as file:

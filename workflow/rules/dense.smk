@@ -1,37 +1,4 @@
 # What a teacher and its Raptors say of every pixel: which class it is of, and how far away.
-DENSE = experiment.dense
-DENSE_JOBS = {job.path: job for job in targets.dense_jobs(experiment)}
-# The images that a figure shows.
-EXAMPLES = {
-    f"{task}_panels": [results(f"dense/{task}/examples.npz")]
-    for task in (DENSE.probes if DENSE else [])
-}
-
-
-def dense_of(student):
-    """The index that holds a student; nothing for the teacher itself."""
-    return (
-        files_with({student.teacher: [student.student]}, "raptor", ".json")
-        if student.student
-        else []
-    )
-
-
-def dense_job(wildcards):
-    """The model whose head one job trains."""
-    return DENSE_JOBS["{task}/{teacher}/{model}".format_map(wildcards)]
-
-
-def dense_task(task):
-    """The parameters that say what a dense probe is and which images it reads."""
-    probe = DENSE.probes[task]
-    return {
-        "data": leaves(experiment.data),
-        "probe": leaves(probe),
-        "scenes": leaves(DENSE.scenes) if probe.source == "scenes" else None,
-    }
-
-
 if DENSE:
 
     # Check every image of a dense probe, and its target, before hours are spent.
@@ -92,25 +59,23 @@ if DENSE:
         script:
             "../scripts/dense_probe.py"
 
-
-for task in DENSE.probes if DENSE else []:
-    SHOWN = targets.dense_examples(experiment, task)
-
     # A few images, their truth, and what a teacher and a Raptor say of them.
-    rule:
-        name:
-            f"{task}_examples"
+    rule dense_examples:
         input:
-            weights=results(f"teachers/{SHOWN[0].teacher}.safetensors"),
-            facts=results(f"teachers/{SHOWN[0].teacher}.json"),
-            files=files_of(SHOWN[0].teacher),
-            students=dense_of(SHOWN[1]),
-            heads=[results(f"dense/{job.path}.safetensors") for job in SHOWN],
-            head_facts=[results(f"dense/{job.path}.json") for job in SHOWN],
+            weights=lambda wildcards: results(f"teachers/{shown(wildcards)[0].teacher}.safetensors"),
+            facts=lambda wildcards: results(f"teachers/{shown(wildcards)[0].teacher}.json"),
+            files=lambda wildcards: files_of(shown(wildcards)[0].teacher),
+            students=lambda wildcards: dense_of(shown(wildcards)[1]),
+            heads=lambda wildcards: [
+                results(f"dense/{job.path}.safetensors") for job in shown(wildcards)
+            ],
+            head_facts=lambda wildcards: [
+                results(f"dense/{job.path}.json") for job in shown(wildcards)
+            ],
         output:
-            results(f"dense/{task}/examples.npz"),
+            results("dense/{task}/examples.npz"),
         log:
-            results(f"logs/dense_examples/{task}.log"),
+            results("logs/dense_examples/{task}.log"),
         priority: 20
         conda:
             "../../environment.yml"
@@ -120,11 +85,11 @@ for task in DENSE.probes if DENSE else []:
             runtime=30,
             gpu=GPU,
         params:
-            task=dense_task(task),
-            student=list(SHOWN[1].student),
+            task=lambda wildcards: dense_task(wildcards.task),
+            student=lambda wildcards: list(shown(wildcards)[1].student),
             images=DENSE.examples,
             code=script_code("dense_examples"),
         message:
-            f"Taking examples of {task}"
+            "Taking examples of {wildcards.task}"
         script:
             "../scripts/dense_examples.py"

@@ -1,4 +1,4 @@
-"""Rules of examples: snakemake object -> raptor.dense.show_examples."""
+"""Rule dense_examples: snakemake object -> raptor.dense.show_examples."""
 
 from pathlib import Path
 
