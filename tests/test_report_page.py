@@ -11,11 +11,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from raptor.config.load import load_yaml
 from raptor.errors import RaptorError
 from raptor.figures.page import page
 from raptor.report import write_report
 
-REPORT = Path(__file__).parents[1] / "workflow/report"
+ROOT = Path(__file__).parents[1]
+REPORT = ROOT / "workflow/report"
 CAPTIONS = {
     "layer_swaps": "**What is lost** (paper Fig. 15). Points: swaps.",
     "training_curves": "**Raptors while they train** (paper Appendix). Loss by step.",
@@ -42,6 +44,8 @@ EXPERIMENT = {
         },
         "untrained": {"kind": "untrained", "like": "vit_p02"},
         "halfway": {"kind": "checkpoint", "of": "vit_p02", "epoch": 6},
+        "dino": {"kind": "timm", "model": "vit_a.b", "weights": "pretrained", "head": "dino.pth"},
+        "mine": {"kind": "timm", "model": "vit_a", "weights": "my.pth", "head": "none"},
     },
     "students": {
         "fidelity": {
@@ -172,11 +176,23 @@ def test_it_says_what_was_run(results):
         "vit p02 : 6 blocks of width 16, 7 px patches, stochastic depth 0.2, trained for 12 epochs",
         "untrained : vit p02 with its initial weights",
         "halfway : vit p02 after epoch 6",
+        "dino : vit_a.b of timm, pretrained, with the head dino.pth",
+        "mine : vit_a of timm, weights of my.pth, without a head",
         "4 Raptors in 1 grid",
         "of vit p02, recipes phase mean and paper, partitions by Max-Cut, k = 2 and 3, 1 seed",
         "commits 0def45+ and abc123",
     ):
         assert sentence in said
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("config/*.yaml")), ids=lambda path: path.stem)
+def test_every_experiment_has_a_front(path, results):
+    """Whatever its teachers and students are."""
+    config = load_yaml(path)
+    plain = config.model_dump(mode="json", include={"experiment", "data", "teachers", "students"})
+    said = text(written(results, experiment=plain | {"n_students": 1}))
+    for name in config.teachers:
+        assert f" {name.replace('_', ' ')} : " in said
 
 
 def test_without_records_the_commit_is_unknown(results):
