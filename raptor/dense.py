@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from torch import nn
 
 from raptor.config.data import DataConfig
 from raptor.data.dense import DenseTask
 from raptor.files import replacing
 from raptor.probes import depth, segmentation
 from raptor.probes.backbone import Backbone
-from raptor.probes.dense import linear_head
-from raptor.probes.examples import Predict, collect_examples
 from raptor.probes.inputs import find_student
 from raptor.seeds import derive_seed
 from raptor.student import Student
 from raptor.teachers.files import load_teacher, teacher_facts
 from raptor.teachers.resize import teacher_at_size
 from raptor.training.checkpoint import Checkpoint
-from raptor.weights import load_weights, read_description, save_weights
+from raptor.weights import save_weights
 
 log = logging.getLogger(__name__)
 
-STAGE = "dense_probe"
 # Each with `input_size`, `fit`, `predict` and `evaluate`.
 MODULES: dict[str, Any] = {"segmentation": segmentation, "depth": depth}
 
@@ -82,8 +77,8 @@ def probe_model(
     """Train one head on the frozen model and measure it on the test split.
 
     Writes `head`, the JSON beside it, and `output`: one row with the model's name, `n_train` and
-    what `evaluate` of the probe gives. Unfinished training is kept in
-    `state`. The order of the images follows from `seed`, the task and the model.
+    what `evaluate` of the probe gives. Unfinished training is kept in `state`. The order of the
+    images follows from `seed`, the task and the teacher: its Raptors' heads see the same batches.
     """
     train, test = task.split("train"), task.split("test")
     module, backbone = MODULES[task.name], model.backbone(task, device)
@@ -93,7 +88,7 @@ def probe_model(
         backbone=backbone,
         train=train,
         config=task.probe,
-        seed=derive_seed(seed, title),
+        seed=derive_seed(seed, task.name, model.teacher.stem),
         title=title,
         checkpoint=checkpoint,
     )
@@ -101,43 +96,10 @@ def probe_model(
         backbone=backbone, head=trained, test=test, config=task.probe, title=title
     )
     n_train = min(len(train), task.probe.train_images or len(train))
-    save_weights(trained, head, {**model.facts, **_size_of(trained)})
+    size = {"features": trained.in_channels, "outputs": trained.out_channels}
+    save_weights(trained, head, {**model.facts, **size})
     with replacing(output) as temporary:
         row = pd.DataFrame([{**model.facts, "n_train": n_train, **found}])
         row.to_csv(temporary, index=False, lineterminator="\n", float_format="%.12g")
     checkpoint.remove()
     log.info("%s: %s", title, {name: round(value, 4) for name, value in found.items()})
-
-
-def _size_of(head: nn.Conv2d) -> dict[str, int]:
-    return {"features": head.in_channels, "outputs": head.out_channels}
-
-
-def show_examples(
-    *,
-    teacher: tuple[Model, Path],
-    raptor: tuple[Model, Path],
-    task: DenseTask,
-    images: int,
-    output: Path,
-    device: torch.device,
-) -> None:
-    """Write what a teacher and a Raptor, each with its head, say of some test images."""
-    collect_examples(
-        split=task.split("test"),
-        images=images,
-        teacher=_predictor(*teacher, task, device),
-        raptor=_predictor(*raptor, task, device),
-    ).save(output)
-
-
-def _predictor(model: Model, head: Path, task: DenseTask, device: torch.device) -> Predict:
-    trained, predict = _load_head(head).to(device), MODULES[task.name].predict
-    return partial(predict, model.backbone(task, device), trained, config=task.probe)
-
-
-def _load_head(path: Path) -> nn.Conv2d:
-    description = read_description(path, STAGE)
-    head = linear_head(description["features"], description["outputs"])
-    load_weights(head, path, description["sha256"], STAGE)
-    return head

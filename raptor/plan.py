@@ -17,9 +17,7 @@ from raptor.config.data import DataConfig
 from raptor.config.dense import (
     KEPT_BYTES,
     UPSAMPLING,
-    DenseConfig,
     DepthProbe,
-    SegmentationProbe,
 )
 from raptor.config.dynamics import PerturbationConfig
 from raptor.config.experiment import Experiment
@@ -29,6 +27,7 @@ from raptor.config.teachers import TrainedTeacher
 from raptor.flops import (
     BACKWARD,
     FLOAT,
+    activation_floats,
     block_flops,
     layout_of,
     raptor_flops,
@@ -57,8 +56,6 @@ from raptor.targets import (
 TFLOPS = 25.0
 VALIDATIONS = 20  # of a teacher's training, at most (raptor.teachers.train)
 PROBE_BATCH = 256  # images (raptor.probes)
-# To train and to test; of NYUv2 those of the layout with files.
-DENSE_IMAGES = {"ade20k": (20_210, 2_000), "nyuv2": (50_688, 654)}
 CLASSES = 150  # of ADE20K; scenes have fewer
 
 
@@ -352,10 +349,11 @@ def _dense(config: Experiment) -> Work:
     works = []
     for job in dense_jobs(config):
         probe, shape = config.dense.probes[job.task], config.shape(job.teacher)
-        train, test = dense_images(config.dense, probe)
+        train, test = config.dense.images(job.task)
         if isinstance(probe, DepthProbe):
             height, width = (-(-side // shape.patch_size) for side in probe.image_size)
-            outputs, per_patch, features = probe.bins, UPSAMPLING**2, 2 * shape.width
+            outputs, per_patch = probe.bins, UPSAMPLING**2
+            features = shape.width * (1 + shape.cls)
         else:
             height = width = probe.image_size // shape.patch_size
             outputs, per_patch, features = CLASSES, shape.patch_size**2, shape.width
@@ -365,22 +363,16 @@ def _dense(config: Experiment) -> Work:
         if job.student and config.recipes[job.student.recipe].block == "swiglu":
             mlp = 12 * shape.width**2
         one = shape.depth * block_flops(tokens, shape.width, mlp)
-        kept = FLOAT * train * features * patches <= KEPT_BYTES
+        target = (FLOAT if job.task == "depth" else 8) * patches * shape.patch_size**2
+        kept = train * (FLOAT * features * patches + target) <= KEPT_BYTES
         images = train * (1 if kept else probe.epochs) + test
-        steps = probe.epochs * -(-train // probe.batch_size)
-        # Logits at their finest, their gradient and what the loss makes of them.
-        memory = FLOAT * probe.batch_size * patches * (features + 3 * per_patch * outputs)
-        works.append(Work("dense_probe", 1, steps, images, images * one, memory))
+        # The model's own pass, a block at a time, or the head's: logits at their finest, their
+        # gradient and what the loss makes of them.
+        passes = tokens * activation_floats(shape.width, mlp // shape.width)
+        head = patches * (features + 3 * per_patch * outputs)
+        memory = FLOAT * probe.batch_size * max(passes, head)
+        works.append(Work("dense_probe", 1, probe.steps(train), images, images * one, memory))
     return _sum("dense_probe", works)
-
-
-def dense_images(dense: DenseConfig, probe: SegmentationProbe | DepthProbe) -> tuple[int, int]:
-    """How many images a head is trained and tested on; of the official sets, as published."""
-    if probe.source == "scenes":
-        train, test = dense.scenes.train, dense.scenes.test
-    else:
-        train, test = DENSE_IMAGES[probe.source]
-    return min(train, probe.train_images or train), test
 
 
 def _cost(config: Experiment) -> Work:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 from zipfile import BadZipFile
@@ -45,11 +46,23 @@ def agreement(example: Example, model: str) -> float:
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples with their names; `class_names` is empty where the maps are of depth."""
+    """Examples with their names; `class_names` is empty where the maps are of depth.
+
+    `model` says which Raptor it is: `teacher`, `recipe`, `partition`, `k` and `seed`.
+    """
 
     sample_ids: Sequence[str]
     examples: Sequence[Example]
     class_names: Sequence[str]
+    model: Mapping[str, str | int] = field(default_factory=dict)
+
+    @property
+    def classes_by_area(self) -> list[int]:
+        """The classes that are in some map, true or said, those of most pixels first."""
+        maps = [classes_HW for example in self.examples for classes_HW in example[1:]]
+        pixels = np.concatenate([classes_HW.ravel() for classes_HW in maps])
+        found, counts = np.unique(pixels[pixels != NO_CLASS], return_counts=True)
+        return found[np.argsort(-counts, kind="stable")].tolist()
 
     def save(self, path: Path) -> None:
         """Write the `.npz` `path`, whole or not at all."""
@@ -60,6 +73,7 @@ class Examples:
         }
         names = {"sample_ids": self.sample_ids, "class_names": self.class_names}
         arrays |= {name: np.array(list(values), dtype=np.str_) for name, values in names.items()}
+        arrays["model"] = np.array(json.dumps(dict(self.model)), dtype=np.str_)
         # numpy would add .npz to the temporary name.
         with replacing(path) as temporary, open(temporary, "wb") as file:
             np.savez_compressed(file, **arrays)
@@ -74,7 +88,8 @@ class Examples:
                     Example(*(file[f"{name}_{index}"] for name in Example._fields))
                     for index in range(len(sample_ids))
                 ]
-                return cls(sample_ids, examples, file["class_names"].tolist())
+                model = json.loads(file["model"].item())
+                return cls(sample_ids, examples, file["class_names"].tolist(), model)
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise RaptorError(
                 f"{path}: not the examples of a dense probe ({error}); delete it and run again"

@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import docutils.core
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from raptor import tables
-from raptor.captions import render
 from raptor.config.data import DataConfig, Splits
 from raptor.config.dense import DepthProbe, ScenesConfig, SegmentationProbe
 from raptor.data.dense import DenseTask, write_pairs
-from raptor.dense import Model, probe_model, show_examples
+from raptor.dense import Model, probe_model
+from raptor.dense_examples import show_examples
 from raptor.errors import RaptorError
-from raptor.figures import table_dense
 from raptor.probes import depth, segmentation
 from raptor.probes.backbone import Backbone
 from raptor.probes.dense import linear_head
@@ -28,7 +25,6 @@ from raptor.student import Student
 from raptor.tables.files import read_table
 from raptor.teachers.files import save_teacher
 
-ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
 DATA = DataConfig(splits=Splits(train=60, val=20, test=30), mean=[0.13], std=[0.31])
 SCENES = ScenesConfig(image_size=48, digits=3, train=12, test=5)
@@ -116,6 +112,7 @@ def test_examples_are_what_the_two_heads_say(planted, teacher, tmp_path):
         device=CPU,
     )
     shown = Examples.load(tmp_path / "examples.npz")
+    assert shown.model == models[1].facts
     assert list(shown.sample_ids) == list(task.split("test").sample_ids)
     for row, model in zip(rows, ("teacher", "raptor"), strict=True):
         errors = [agreement(example, model) for example in shown.examples]
@@ -153,129 +150,5 @@ def test_pairs_are_listed(name, tmp_path):
 def test_a_task_comes_back_from_plain_values(name):
     task = task_of(name)
     plain = {key: getattr(task, key).model_dump(mode="json") for key in ("data", "probe", "scenes")}
-    assert DenseTask.of(**json.loads(json.dumps(plain))) == task
+    assert DenseTask.of(name, **json.loads(json.dumps(plain))) == task
     assert task.name == name
-
-
-# --- the table -----------------------------------------------------------------------------------
-
-MIOU = {
-    ("vit", None, None): [0.5],
-    ("vit", 2, "maxcut"): [0.30, 0.40, 0.35],
-    ("vit", 3, "maxcut"): [0.45, 0.47, 0.46],
-    ("untrained", None, None): [0.2],
-    ("small", None, None): [0.44],
-}
-
-
-def write_rows(folder: Path, values: dict, **metrics) -> list[Path]:
-    paths = []
-    for (teacher, k, partition), some in values.items():
-        for seed, value in enumerate(some):
-            row = {"teacher": teacher, "model": "teacher", "n_train": 40, "n_test": 9}
-            if k:
-                row |= {"model": "raptor", "recipe": "start", "partition": partition}
-                row |= {"k": k, "seed": seed}
-            row |= {name: scale * value for name, scale in metrics.items()}
-            paths.append(folder / f"{len(paths)}-{teacher}-{min(metrics)}.csv")
-            pd.DataFrame([row]).to_csv(paths[-1], index=False)
-    return paths
-
-
-@pytest.fixture
-def table(tmp_path):
-    def make(values=MIOU, reference="small"):
-        inverse = {name: [1 / value for value in some] for name, some in values.items()}
-        shares = dict.fromkeys(("miou", "miou_absent_as_zero", "pixel_accuracy"), 1)
-        lengths = dict.fromkeys(("rmse_m", "rmse_pooled_m", "abs_rel", "delta1"), 0.1)
-        paths = {
-            "segmentation": write_rows(tmp_path, values, **shares),
-            "depth": write_rows(tmp_path, inverse, **lengths),
-        }
-        shared = {"untrained": ["untrained"], "reference": reference}
-        tables.table_dense(**paths, **shared, output=tmp_path / "all.csv")
-        return read_table(tmp_path / "all.csv")
-
-    return make
-
-
-def one(table, metric, teacher, k=None) -> pd.Series:
-    rows = table[(table["metric"] == metric) & (table["teacher"] == teacher)]
-    rows = rows[rows["k"].isna() if k is None else rows["k"] == k]
-    assert len(rows) == 1
-    return rows.iloc[0]
-
-
-def test_mean_spread_and_share_of_the_teacher(table):
-    found = one(table(), "miou", "vit", 2)
-    assert found["value"] == pytest.approx(0.35)
-    assert found["value_sd"] == pytest.approx(0.05)
-    assert found["of_teacher"] == pytest.approx(0.7)
-    half = 4.302652729911275 * 0.05 / 3**0.5  # Student's t of two degrees of freedom
-    assert found["value_high"] - found["value"] == pytest.approx(half)
-    assert (found["n_seeds"], found["n_train"], found["n_test"]) == (3, 40, 9)
-
-
-def test_the_papers_numbers_stand_beside_ours(table):
-    """Table 2 of the paper, typed here from it."""
-    found = table()
-    for metric, teacher, k, mean, sd in (
-        ("miou", "vit", 2, 0.396, 0.006),
-        ("miou", "vit", 3, 0.430, 0.003),
-        ("miou", "vit", None, 0.475, None),
-        ("miou", "small", None, 0.446, None),
-        ("rmse_m", "vit", 2, 0.648, 0.003),
-        ("rmse_m", "vit", 3, 0.618, 0.006),
-        ("rmse_m", "vit", None, 0.578, None),
-        ("rmse_m", "small", None, 0.600, None),
-    ):
-        row = one(found, metric, teacher, k)
-        assert row["paper"] == mean
-        assert row["paper_sd"] == sd if sd else np.isnan(row["paper_sd"])
-    assert np.isnan(one(found, "miou", "untrained")["paper"])
-    assert np.isnan(one(found, "delta1", "vit", 2)["paper"])
-
-
-def test_another_partition_than_max_cut_has_no_number_in_the_paper(table):
-    values = {("vit", None, None): [0.5], ("vit", 2, "uniform"): [0.4]}
-    assert np.isnan(one(table(values), "miou", "vit", 2)["paper"])
-
-
-def test_printed(table):
-    rows = table_dense.rows(table()).set_index(["teacher", "model"])
-    found = rows.loc[("vit", "Raptor, k = 2")]
-    assert found["mIoU"] == "35.0 ± 5.0\u00a0%"
-    assert found["mIoU: of the teacher's"] == "70.0\u00a0%"
-    assert found["mIoU: paper"] == "39.6 ± 0.6\u00a0%"
-    assert found["RMSE, m: paper"] == "0.648 ± 0.003"
-    assert found["partition"] == "Max-Cut"
-    assert rows.loc[("untrained", "teacher"), "mIoU: paper"] == "–"
-    assert rows.loc[("vit", "teacher"), "RMSE, m"] == "0.200"
-
-
-@pytest.mark.parametrize(("untrained", "gains"), [(0.2, True), (0.5, False), (0.6, False)])
-def test_whether_training_gains_anything(untrained, gains, table):
-    found = table_dense.numbers(table(MIOU | {("untrained", None, None): [untrained]}))
-    for task in ("segmentation", "depth"):  # a smaller error is better
-        assert found["tasks"][task]["no_gain"] != gains
-    raptors = found["tasks"]["depth"]["raptors"]
-    assert [one["title"] for one in raptors] == ["vit, k = 2", "vit, k = 3"]
-    text = render(ROOT / "workflow/report/table_dense.rst", found).replace("\n", " ")
-    assert "nan" not in text
-    assert ("training gains nothing here" in text) != gains
-    assert "mIoU 35.0\u00a0% where its teacher has 50.0\u00a0%" in text
-    assert "(70.0\u00a0% of it; in the paper 83.4\u00a0%)" in text
-    docutils.core.publish_parts(text, writer="html", settings_overrides={"halt_level": 2})
-
-
-def test_one_task_one_seed_and_no_untrained_teacher(tmp_path):
-    values = {("vit", None, None): [0.5], ("vit", 6, "maxcut"): [0.4]}
-    paths = write_rows(tmp_path, values, miou=1, miou_absent_as_zero=1, pixel_accuracy=1)
-    output = tmp_path / "all.csv"
-    tables.table_dense(segmentation=paths, untrained=[], reference=None, output=output)
-    found = table_dense.numbers(read_table(output))
-    text = render(ROOT / "workflow/report/table_dense.rst", found)
-    assert "nan" not in text
-    assert "untrained" not in text
-    assert "±" not in text
-    assert list(table_dense.rows(read_table(output))["mIoU: paper"]) == ["47.5\u00a0%", "–"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from raptor.errors import RaptorError
-from raptor.qualitative import Example, Examples
+from raptor.qualitative import NO_CLASS, Example, Examples
 
 
 def examples():
@@ -18,17 +18,33 @@ def examples():
     ]
 
 
-@pytest.mark.parametrize("names", [[], ["sky", "tree, plant"]])
-def test_what_is_saved_is_loaded(tmp_path, names):
+MODEL = {"teacher": "vit", "recipe": "paper", "partition": "maxcut", "k": 3, "seed": 0}
+
+
+@pytest.mark.parametrize(("names", "model"), [([], {}), (["sky", "tree, plant"], MODEL)])
+def test_what_is_saved_is_loaded(tmp_path, names, model):
     path = tmp_path / "below" / "dense.npz"
-    Examples(["a", "b"], examples(), names).save(path)
+    Examples(["a", "b"], examples(), names, model).save(path)
     found = Examples.load(path)
     assert [file.name for file in path.parent.iterdir()] == ["dense.npz"]
     assert (found.sample_ids, found.class_names) == (["a", "b"], names)
+    assert found.model == model
     for one, expected in zip(found.examples, examples(), strict=True):
         for array, other in zip(one, expected, strict=True):
             assert array.dtype == other.dtype
             np.testing.assert_array_equal(array, other)
+
+
+def test_the_model_may_be_left_out():
+    assert Examples(["a", "b"], examples(), []).model == {}
+
+
+def test_classes_by_area():
+    truth = np.array([[NO_CLASS, 2, 2, 2]], np.int16)
+    said = np.array([[0, 0, 5, 2]], np.int16)
+    image = np.zeros((1, 4, 3), np.uint8)
+    found = Examples(["a"], [Example(image, truth, truth, said)], list("abcdefg"))
+    assert found.classes_by_area == [2, 0, 5]
 
 
 def test_other_files_are_refused(tmp_path):

@@ -327,6 +327,28 @@ def _dense_faults(config: Experiment) -> list[str]:
     faults = faults or _without_students(config, "dense", dense, dense.k)
     if not unknown:
         faults += _dense_size_faults(config, dense)
+    return faults + _dense_training_faults(dense)
+
+
+def _dense_training_faults(dense: DenseConfig) -> list[str]:
+    """Against the scenes, or the images that the official sets have: a smaller copy has fewer."""
+    faults = []
+    for task, probe in dense.probes.items():
+        where, (train, _) = f"dense.{task}", dense.images(task)
+        if probe.source != "scenes":
+            faults += _warmup_faults(where, probe.warmup_steps, probe.steps(train))
+            continue
+        if (probe.train_images or 0) > dense.scenes.train:
+            faults.append(
+                f"{where}.train_images: {probe.train_images} is more than dense.scenes.train "
+                f"{dense.scenes.train}"
+            )
+        elif probe.batch_size > train:
+            faults.append(
+                f"{where}.batch_size: {probe.batch_size} is more than the {train} images trained on"
+            )
+        else:
+            faults += _warmup_faults(where, probe.warmup_steps, probe.steps(train))
     return faults
 
 

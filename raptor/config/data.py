@@ -26,6 +26,9 @@ class Splits(Section):
         return self.train + self.val + self.test
 
 
+# Of the embedded digits, where they serve beside other images.
+EMBEDDED = Splits(train=3750, val=250, test=1000)
+
 FileSource = Literal[
     "fashion_mnist", "cifar10", "cifar100", "image_folder", "imagenet", "ade20k", "nyuv2"
 ]  # fmt: skip
@@ -89,3 +92,15 @@ class DataConfig(Section):
         """The folder of `source`: given by `root`, or below RAPTOR_DATA, or else below `data`."""
         below = Path(os.environ.get("RAPTOR_DATA") or "data", FOLDERS.get(source, ""))
         return Path(self.given(source) or below).expanduser()
+
+    def only(self, source: str) -> DataConfig:
+        """Which images of `source` there are and where, with all else at one value.
+
+        So that what reads these alone follows from nothing else.
+        """
+        plain = {"mean": [0.0], "std": [1.0]}
+        if source == "digits":
+            own = self.source == "digits"
+            return DataConfig(splits=self.splits if own else EMBEDDED, seed=self.seed, **plain)
+        given = self.given(source)
+        return DataConfig(splits=EMBEDDED, root={source: given} if given else None, **plain)

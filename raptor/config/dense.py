@@ -22,8 +22,11 @@ from raptor.config.fields import (
 
 Task = Literal["segmentation", "depth"]
 
+# Official images to train and to test; of NYUv2 those of the layout with files.
+OFFICIAL_IMAGES = {"ade20k": (20_210, 2_000), "nyuv2": (50_688, 654)}
+
 UPSAMPLING = 4  # of the features of the depth probe, each side (paper §Method 6)
-KEPT_BYTES = 2**30  # features of so many bytes are kept, and not computed again in each epoch
+KEPT_BYTES = 2**29  # features of so many bytes are kept, and not computed again in each epoch
 
 
 class DenseProbe(Section):
@@ -35,6 +38,14 @@ class DenseProbe(Section):
     weight_decay: NonNegativeReal
     warmup_steps: NonNegativeInt = 100
     train_images: PositiveInt | None = None  # the first n of the train split, else all
+
+    def steps_per_epoch(self, images: int) -> int:
+        """Batches of an epoch of so many images; the last may be smaller."""
+        return -(-images // self.batch_size)
+
+    def steps(self, images: int) -> int:
+        """Of the whole training."""
+        return self.epochs * self.steps_per_epoch(images)
 
 
 class SegmentationProbe(DenseProbe):
@@ -102,6 +113,15 @@ class DenseConfig(Section):
         """The probes asked for, by task."""
         asked = {"segmentation": self.segmentation, "depth": self.depth}
         return {task: probe for task, probe in asked.items() if probe is not None}
+
+    def images(self, task: Task) -> tuple[int, int]:
+        """How many a probe is trained and tested on; of official sets, as they are published."""
+        probe = self.probes[task]
+        if probe.source == "scenes":
+            train, test = self.scenes.train, self.scenes.test
+        else:
+            train, test = OFFICIAL_IMAGES[probe.source]
+        return min(train, probe.train_images or train), test
 
     @model_validator(mode="after")
     def _images_for_each(self) -> DenseConfig:

@@ -51,9 +51,9 @@ class DenseTask:
     scenes: ScenesConfig | None  # where `probe` has the source `scenes`
 
     @classmethod
-    def of(cls, data: dict, probe: dict, scenes: dict | None) -> DenseTask:
-        """From plain values; a probe with bins is one of depth."""
-        kind = DepthProbe if "bins" in probe else SegmentationProbe
+    def of(cls, name: Task, data: dict, probe: dict, scenes: dict | None) -> DenseTask:
+        """From plain values."""
+        kind = {"segmentation": SegmentationProbe, "depth": DepthProbe}[name]
         return cls(
             DataConfig.model_validate(data),
             kind.model_validate(probe),

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as transform
 
-from raptor.config.data import DataConfig, Splits
+from raptor.config.data import DataConfig
 from raptor.config.dense import ScenesConfig
 from raptor.data.pairs import DenseName
 from raptor.data.split import ImageSplit, open_split
@@ -29,8 +29,6 @@ NEAR_M, FAR_M = 1.5, 3.0  # of digits; at REFERENCE_M one is drawn as it is
 REFERENCE_M = 2.0
 PLANE_BOTTOM_M, PLANE_TOP_M = 4.0, 8.0  # of the plane, at the lowest and the highest row
 PLANE_REFLECTS = 0.3  # of the light that white ink does; a card none
-
-DIGITS = Splits(train=3750, val=250, test=1000)  # where no teacher has seen any of them
 
 Target = Literal["classes", "depth"]
 
@@ -103,12 +101,8 @@ def open_scenes(data: DataConfig, config: ScenesConfig, split: DenseName, target
     Where `data` are digits, of those that `open_split(data, split)` has: so no test scene has a
     digit that a teacher was trained on. Nor is any digit in the scenes of two splits.
     """
-    splits = data.splits if data.source == "digits" else DIGITS
-    digits = open_split(
-        # As they are: neither resized nor normalised.
-        DataConfig(splits=splits, image_size=DIGIT_PX, mean=[0.0], std=[1.0], seed=data.seed),
-        split,
-    )
+    # As they are: neither resized nor normalised.
+    digits = open_split(data.only("digits").model_copy(update={"image_size": DIGIT_PX}), split)
     return Scenes(
         origin=f"scenes of {digits.pool.origin}",
         target=target,

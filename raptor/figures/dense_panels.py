@@ -14,8 +14,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from raptor.figures.vocabulary import MODELS, label, term
-from raptor.qualitative import NO_CLASS, Example, Examples, agreement
+from raptor.figures.vocabulary import METHODS, MODELS, label, term
+from raptor.qualitative import Example, Examples, agreement
 
 COLUMNS = {
     "image": "image",
@@ -23,10 +23,12 @@ COLUMNS = {
     "teacher": term(MODELS, "teacher").label,
     "raptor": term(MODELS, "raptor").label,
 }
-# The strong colours first, then their pale neighbours.
+# The strong colours first, then their pale neighbours; the greys (14, 15) are of no named class.
 _TAB20 = matplotlib.color_sequences["tab20"]
-COLOURS = [to_rgb(colour) for colour in (*_TAB20[0::2], *_TAB20[1::2])]
+_HUES = (*_TAB20[:14], *_TAB20[16:])
+COLOURS = [to_rgb(colour) for colour in (*_HUES[0::2], *_HUES[1::2])]
 UNKNOWN = (1.0, 1.0, 1.0)
+NOT_NAMED = (0.6, 0.6, 0.6)  # the classes that are not in the legend, all alike
 MOST_NAMED = 12  # classes in the legend, those of most pixels
 TITLES_IN, LEGEND_IN = 0.25, 0.6  # above and below the panels
 
@@ -70,15 +72,14 @@ def _maps(row: np.ndarray, example: Example) -> list[tuple[Axes, np.ndarray]]:
 def _classes(
     figure: Figure, grid: np.ndarray, examples: Examples, settings: Mapping[str, Any]
 ) -> None:
-    """Colours go to the classes in order of their pixels, true and predicted."""
-    order = classes_by_area(examples)
-    colour_of = np.tile(UNKNOWN, (len(examples.class_names) + 1, 1))  # the last is NO_CLASS
-    for rank, one in enumerate(order):
-        colour_of[one] = COLOURS[rank % len(COLOURS)]
+    """Colours go to the named classes in order of their pixels, true and predicted."""
+    named = examples.classes_by_area[:MOST_NAMED]
+    colour_of = np.tile(NOT_NAMED, (len(examples.class_names) + 1, 1))
+    colour_of[-1] = UNKNOWN  # NO_CLASS
+    colour_of[named] = COLOURS[: len(named)]
     for row, example in zip(grid, examples.examples, strict=True):
         for axes, classes_HW in _maps(row, example):
             axes.imshow(colour_of[classes_HW])
-    named = order[:MOST_NAMED]
     figure.legend(
         [Patch(facecolor=colour_of[one], edgecolor="0.5", linewidth=0.5) for one in named],
         [label(examples.class_names[one].split(",")[0]) for one in named],
@@ -86,14 +87,6 @@ def _classes(
         ncols=6,
         handlelength=1.0,
     )
-
-
-def classes_by_area(examples: Examples) -> list[int]:
-    """The classes that are in some map, those of most pixels first."""
-    maps = [getattr(one, name) for one in examples.examples for name in list(COLUMNS)[1:]]
-    pixels = np.concatenate([classes_HW.ravel() for classes_HW in maps])
-    found, counts = np.unique(pixels[pixels != NO_CLASS], return_counts=True)
-    return found[np.argsort(-counts, kind="stable")].tolist()
 
 
 def _depth(
@@ -121,11 +114,25 @@ def _said(value: float, classes: bool) -> str:
 
 
 def numbers(table: pd.DataFrame, measure: str) -> dict[str, Any]:
-    """For the caption: the images shown, and the mean of `measure` over them, by model."""
+    """For the caption: the images and models shown, and the means of `measure` over the images."""
     return {
         "n": table["sample_id"].nunique(),
-        "classes": int(table["classes"].iloc[0]),
+        "of": _models(table[table["model"] == "raptor"].iloc[0]),
+        "classes": int(table["classes_shown"].iloc[0]),
         "sample_ids": table["sample_id"].unique().tolist(),
         "named": MOST_NAMED,
         **table.groupby("model")[measure].mean().to_dict(),
+    }
+
+
+def _models(raptor: pd.Series) -> dict[str, Any]:
+    """Which teacher, and which Raptor of it; empty where the examples do not say."""
+    if pd.isna(raptor["teacher"]):
+        return {}
+    return {
+        "teacher": label(raptor["teacher"]),
+        "recipe": label(raptor["recipe"]),
+        "partition": term(METHODS, raptor["partition"]).label,
+        "k": int(raptor["k"]),
+        "seed": int(raptor["seed"]),
     }

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from raptor.captions import ABSENT, number, percent
 from raptor.figures.vocabulary import METHODS, label, term
 from raptor.tables import published
-from raptor.tables.dense import MODEL
+from raptor.tables.dense import MODEL, PAPER
+from raptor.tables.summary import Summary
 
 # metric -> column; shares are printed as percent
 SHARES = {
     "miou": "mIoU",
-    "miou_absent_as_zero": "mIoU, absent as 0",
+    "miou_authors": "mIoU as the authors",
     "pixel_accuracy": "pixels right",
     "delta1": "δ₁",
 }
-LENGTHS = {"rmse_m": "RMSE, m", "rmse_pooled_m": "RMSE of all pixels, m"}
+LENGTHS = {"rmse_m": "RMSE, m", "rmse_pooled_m": "RMSE as the authors, m"}
 RATIOS = {"abs_rel": "relative error"}
-COMPARED = {"segmentation": "miou", "depth": "rmse_m"}  # the metrics that the paper has
+# The metrics that the paper has, computed as the authors' code does.
+COMPARED = {"segmentation": "miou_authors", "depth": "rmse_pooled_m"}
 
 
 def rows(table: pd.DataFrame) -> pd.DataFrame:
@@ -60,46 +61,67 @@ def _spread(metric: str, mean: float, sd: float) -> str:
 
 def numbers(table: pd.DataFrame) -> dict[str, Any]:
     """Of each task: images, seeds, each teacher beside its Raptors, and beside an untrained one."""
+    compared = table[table["metric"].isin(COMPARED.values())]
     tasks = {
-        task: _task(table[(table["task"] == task) & (table["metric"] == metric)], metric)
+        task: _task(compared[compared["task"] == task], metric)
         for task, metric in COMPARED.items()
-        if (table["task"] == task).any()
+        if (compared["task"] == task).any()
     }
-    seeds = table.loc[table["model"] == "raptor", "n_seeds"]
+    raptors = compared[compared["model"] == "raptor"]
+    several = raptors.loc[raptors["n_seeds"] > 1, "n_seeds"].tolist()
+    single = [_title(one) for one in raptors[raptors["n_seeds"] == 1].itertuples()]
     return {
         "tasks": tasks,
-        "seeds_low": int(seeds.min()),
-        "seeds_high": int(seeds.max()),
+        "seeds_low": min(several, default=1),
+        "seeds_high": max(several, default=1),
+        "single": list(dict.fromkeys(single)),  # once, not once for each task
         "paper": published.LABEL.split(" on ")[0],
-        "paper_images": published.DENSE_LABELS,
+        "paper_images": [published.DENSE_LABELS[task] for task in tasks],
     }
 
 
 def _task(table: pd.DataFrame, metric: str) -> dict[str, Any]:
-    sign = 1 if metric in SHARES else -1  # whether more is better
-    trained = table[~table["untrained"]]
-    teachers = trained[trained["model"] == "teacher"].set_index("teacher")["value"]
-    control = table.loc[table["untrained"] & (table["model"] == "teacher"), "value"]
-    best = None if control.empty else float((sign * control).max() * sign)
+    raptors = table[~table["untrained"] & (table["model"] == "raptor")]
+    teachers = table[table["model"] == "teacher"]
+    values = teachers.set_index("teacher")["value"]
     return {
         "n_train": int(table["n_train"].iloc[0]),
         "n_test": int(table["n_test"].iloc[0]),
         "raptors": [
             {
-                "title": f"{label(one.teacher)}, k = {int(one.k)}",
-                "value": one.value,
-                "sd": one.value_sd,
-                "teacher": teachers[one.teacher],
+                "title": _title(one),
+                "value": Summary(
+                    one.n_seeds, one.value, one.value_sd, one.value_low, one.value_high
+                ),
+                "teacher": values[one.teacher],
                 "of_teacher": one.of_teacher,
-                "paper": one.paper / _paper_teacher(metric) if one.paper > 0 else np.nan,
+                "paper": one.paper / PAPER[metric][1],  # of the paper's own teacher
             }
-            for one in trained[trained["model"] == "raptor"].itertuples()
+            for one in raptors.itertuples()
         ],
-        "untrained": best,
-        # No gain from training: the probe says nothing of what was learnt.
-        "no_gain": best is not None and sign * best >= (sign * teachers).max(),
+        "controls": _controls(teachers, metric),
     }
 
 
-def _paper_teacher(metric: str) -> float:
-    return {"miou": published.MIOU_TEACHER, "rmse_m": published.RMSE_TEACHER}[metric]
+def _controls(teachers: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
+    """Each trained teacher beside the untrained one of its own architecture, the best of them."""
+    sign = 1 if metric in SHARES else -1  # whether more is better
+    found = []
+    for one in teachers[~teachers["untrained"]].itertuples():
+        twins = teachers.loc[teachers["untrained"] & (teachers["like"] == one.teacher), "value"]
+        if twins.notna().any():
+            best = sign * (sign * twins).max()
+            found.append(
+                {
+                    "title": label(one.teacher),
+                    "trained": one.value,
+                    "untrained": best,
+                    # The probe then says nothing of what was learnt.
+                    "no_gain": bool(sign * best >= sign * one.value),
+                }
+            )
+    return found
+
+
+def _title(one: Any) -> str:
+    return f"{label(one.teacher)}, k = {int(one.k)}"

@@ -63,7 +63,7 @@ class Backbone:
     def features(self, pixels_BCHW: Tensor) -> FeatureMaps:
         """Of normalised images, as `normalised` gives them; RaptorError where not finite."""
         state_BTD = self._last_state(self.teacher.embed(pixels_BCHW.to(self.device)))
-        normed_BTD = self.teacher.normed(state_BTD).float()
+        normed_BTD = self.teacher.pooled_norm(self.teacher.normed(state_BTD)).float()
         if not normed_BTD.isfinite().all():
             raise RaptorError(
                 "the last state has values that are not finite, so no probe can read it; train "

@@ -6,6 +6,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
@@ -56,29 +57,32 @@ def train_head(
     head of the last step is kept: these data sets have no split to choose an epoch on.
     """
     images = min(len(split), config.train_images or len(split))
-    per_epoch = -(-images // config.batch_size)
+    per_epoch, steps = config.steps_per_epoch(images), config.steps(images)
     read = _reader(split, images, prepare, encode, title)
     optimizer = torch.optim.AdamW(
         head.parameters(), config.lr, weight_decay=config.weight_decay, fused=True
     )
     schedule = functools.partial(
         warmup_cosine,
-        steps=config.epochs * per_epoch,
+        steps=steps,
         warmup_steps=config.warmup_steps,
         lr=config.lr,
         min_lr=0.0,
     )
 
-    @functools.lru_cache(maxsize=1)
+    @functools.lru_cache(maxsize=2)
     def order(epoch: int) -> Tensor:
         generator = torch.Generator().manual_seed(derive_seed(seed, "dense probe order", epoch))
         return torch.randperm(images, generator=generator)
 
-    def step(index: int) -> dict[str, float]:
+    def chosen(index: int) -> list[int]:
+        """The images of a step."""
         epoch, position = divmod(index, per_epoch)
         start = position * config.batch_size
-        chosen = order(epoch)[start : start + config.batch_size].tolist()
-        value = loss(*read(chosen))
+        return order(epoch)[start : start + config.batch_size].tolist()
+
+    def step(index: int) -> dict[str, float]:
+        value = loss(*read(chosen(index), chosen(index + 1) if index + 1 < steps else []))
         optimizer.zero_grad()
         value.backward()
         optimizer.param_groups[0]["lr"] = schedule(index)
@@ -87,7 +91,7 @@ def train_head(
 
     fit(
         title=title,
-        steps=config.epochs * per_epoch,
+        steps=steps,
         step=step,
         parts={"head": head, "optimizer": optimizer},
         checkpoint=checkpoint,
@@ -97,24 +101,50 @@ def train_head(
 
 def _reader(
     split: DenseSplit, images: int, prepare: Prepare, encode: Encode, title: str
-) -> Callable[[list[int]], Pair]:
-    """Features and targets of the images at some indices, read each time or once for all.
+) -> Callable[[list[int], list[int]], Pair]:
+    """Features and targets of the images at some indices, and at which they are asked for next.
 
-    Once, where those of the first `images` take no more than `KEPT_BYTES`: always in the same
-    batches, as what an image gives may depend on its batch in the last bit.
+    Read each time, those to come while the present ones are used; or once for all, where those of
+    the first `images` take no more than `KEPT_BYTES`: always in the same batches, as what an image
+    gives may depend on its batch in the last bit.
     """
 
-    def encoded(pairs: Iterable[Pair]) -> Pair:
-        pixels, targets = zip(*map(prepare, pairs), strict=True)
-        return encode(torch.stack(pixels)), torch.stack(targets)
+    def stacked(pairs: Iterable[Pair]) -> Pair:
+        pixels, targets = zip(*pairs, strict=True)
+        return torch.stack(pixels), torch.stack(targets)
 
-    bytes_of_one = sum(part.nbytes for part in encoded([split.pair(0)]))
+    def encoded(pairs: Iterable[Pair]) -> Pair:
+        pixels_BCHW, targets_BHW = stacked(pairs)
+        return encode(pixels_BCHW), targets_BHW
+
+    bytes_of_one = sum(part.nbytes for part in encoded([prepare(split.pair(0))]))
     if images * bytes_of_one > KEPT_BYTES:
-        # All are decoded first: torch resizes on the same threads.
-        return lambda indices: encoded(list(in_threads(split.pair, indices)))
-    batches = [encoded(pairs) for pairs in in_order(split, title, images)]
+        ahead = _Ahead(lambda index: prepare(split.pair(index)))
+        return lambda indices, following: encoded(ahead.take(indices, following))
+    batches = [encoded(map(prepare, pairs)) for pairs in in_order(split, title, images)]
     features_NFhw, targets_NHW = (torch.cat(parts) for parts in zip(*batches, strict=True))
-    return lambda indices: (features_NFhw[indices], targets_NHW[indices])
+    return lambda indices, _following: (features_NFhw[indices], targets_NHW[indices])
+
+
+class _Ahead:
+    """Items made in threads, those that are wanted next while the present ones are used."""
+
+    def __init__(self, make: Callable[[int], Pair]) -> None:
+        self._make = make
+        self._waiting: tuple[list[int], Future[list[Pair]]] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dense-reader")
+
+    def take(self, indices: list[int], following: list[int]) -> list[Pair]:
+        """The items at `indices`; those at `following` are begun."""
+        waiting, self._waiting = self._waiting, None
+        found = waiting[1] if waiting and waiting[0] == indices else self._begin(indices)
+        items = found.result()
+        if following:
+            self._waiting = following, self._begin(following)
+        return items
+
+    def _begin(self, indices: list[int]) -> Future[list[Pair]]:
+        return self._thread.submit(lambda: list(in_threads(self._make, indices)))
 
 
 def in_order(split: DenseSplit, title: str, images: int | None = None) -> Iterator[list[Pair]]:

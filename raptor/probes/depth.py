@@ -22,7 +22,6 @@ from raptor.training.checkpoint import Checkpoint
 NATIVE = (480, 640)  # height and width of NYU Depth v2
 EIGEN_ROWS, EIGEN_COLUMNS = slice(45, 471), slice(41, 601)  # the ends are not in it
 DELTA1 = 1.25
-_LEAST = 1e-8  # below it the square root of SI-log would have no slope worth following
 
 
 class Window(NamedTuple):
@@ -132,10 +131,10 @@ def evaluate(
 ) -> dict[str, float]:
     """`rmse_m`, `rmse_pooled_m`, `abs_rel`, `delta1` and `n_test` images.
 
-    At each image's own size, over measured pixels inside `config.crop`. All but `rmse_pooled_m`
-    (over the pixels of all images together) are means over images, as published numbers of NYU
-    Depth v2 usually are; an image without a measured pixel is left out. The protocol does not say
-    which RMSE is meant (paper §Method 6).
+    At each image's own size, over measured pixels inside `config.crop`. `rmse_pooled_m` is over
+    the pixels of all images together, as the authors' code has it; the others are means over
+    images, as numbers of NYU Depth v2 are often given. An image without a measured pixel is left
+    out.
     """
     rows = []
     for pairs in in_order(test, title):
@@ -219,16 +218,16 @@ def expected_depth(logits_BKhw: Tensor, bins_K: Tensor) -> Tensor:
 
 
 def si_log(predicted_BHW: Tensor, depth_BHW: Tensor, variance_focus: float) -> Tensor:
-    """√(mean g² − λ (mean g)²), g = log(predicted / depth), over measured pixels; 0 without any.
+    """mean g² − λ (mean g)², g = log(predicted / depth), over measured pixels; 0 without any.
 
-    The scale-invariant error of Eigen et al. (2014), with the root and λ = 0.85 of Lee et al.
-    ("From Big to Small", 2019), who also weight it by 10.
+    The scale-invariant error of Eigen et al. (2014), with λ = 0.85; without the root that others
+    take of it, as the authors' code has it.
     """
     measured = depth_BHW > UNMEASURED
     if not measured.any():
         return 0 * predicted_BHW.sum()
     g = predicted_BHW[measured].log() - depth_BHW[measured].log()
-    return (g.square().mean() - variance_focus * g.mean().square()).clamp(min=_LEAST).sqrt()
+    return g.square().mean() - variance_focus * g.mean().square()
 
 
 def bin_cross_entropy(logits_BKhw: Tensor, depth_Bhw: Tensor, config: DepthProbe) -> Tensor:

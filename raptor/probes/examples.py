@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -14,9 +14,17 @@ Predict = Callable[[Sequence[Tensor]], list[Tensor]]  # images (3, H, W) -> maps
 
 
 def collect_examples(
-    *, split: DenseSplit, images: int, teacher: Predict, raptor: Predict
+    *,
+    split: DenseSplit,
+    images: int,
+    teacher: Predict,
+    raptor: Predict,
+    model: Mapping[str, str | int],
 ) -> Examples:
-    """As many as `images`, evenly spread over `split`: its neighbours are often alike."""
+    """As many as `images`, evenly spread over `split`: its neighbours are often alike.
+
+    `model` says which Raptor it is, as in `Examples`.
+    """
     last = len(split) - 1
     chosen = sorted(set(np.linspace(0, last, min(images, len(split))).round().astype(int).tolist()))
     examples = []
@@ -25,7 +33,8 @@ def collect_examples(
         maps = [truth_HW, *(predict([image_CHW])[0] for predict in (teacher, raptor))]
         known = [_known(map_HW.numpy(), bool(split.class_names)) for map_HW in maps]
         examples.append(Example(image_CHW.permute(1, 2, 0).numpy(), *known))
-    return Examples([split.sample_ids[index] for index in chosen], examples, split.class_names)
+    names = [split.sample_ids[index] for index in chosen]
+    return Examples(names, examples, split.class_names, model)
 
 
 def _known(map_HW: np.ndarray, classes: bool) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,16 @@ from raptor.tables.files import read_tables, write_table
 from raptor.tables.summary import summarise
 
 MODEL = ["teacher", "model", "recipe", "partition", "k"]
+RAPTOR = ["teacher", "recipe", "partition", "k", "seed"]  # names one in the examples
 METRICS = {
-    "segmentation": ("miou", "miou_absent_as_zero", "pixel_accuracy"),
+    "segmentation": ("miou", "miou_authors", "pixel_accuracy"),
     "depth": ("rmse_m", "rmse_pooled_m", "abs_rel", "delta1"),
 }
-# metric -> k -> mean and sd of the paper's Raptors; its teacher; its smaller one
+# metric -> k -> mean and sd of the paper's Raptors; its teacher; its smaller one. The metrics are
+# those that the authors' code computes: theirs of the mIoU, and the RMSE over all pixels together.
 PAPER = {
-    "miou": (published.MIOU, published.MIOU_TEACHER, published.MIOU_SMALLER_TEACHER),
-    "rmse_m": (published.RMSE, published.RMSE_TEACHER, published.RMSE_SMALLER_TEACHER),
+    "miou_authors": (published.MIOU, published.MIOU_TEACHER, published.MIOU_SMALLER_TEACHER),
+    "rmse_pooled_m": (published.RMSE, published.RMSE_TEACHER, published.RMSE_SMALLER_TEACHER),
 }
 
 
@@ -29,14 +31,15 @@ def table_dense(
     *,
     segmentation: Sequence[Path] = (),
     depth: Sequence[Path] = (),
-    untrained: Sequence[str],
+    untrained: Mapping[str, str],
     reference: str | None,
     output: Path,
 ) -> None:
     """Long table: one row per task, metric, and teacher or group of Raptors that differ in seed.
 
     `value` is the mean over `n_seeds`, with `value_sd` (ddof = 1) and the 95 % t interval;
-    `of_teacher` its ratio to the teacher's own. `untrained`: whether the teacher is. `paper`,
+    `of_teacher` its ratio to the teacher's own, NaN where that is not above 0. `untrained`:
+    whether the teacher is, and `like` the one whose architecture it then has. `paper`,
     `paper_sd`: what the paper gives for DINOv2 ViT-B and Max-Cut partitions of the same k, on
     ADE20K and NYU Depth v2; of `reference`, the smaller teacher, what it gives for ViT-S.
     """
@@ -50,7 +53,7 @@ def table_dense(
 
 
 def _rows(
-    task: str, found: pd.DataFrame, untrained: Sequence[str], reference: str | None
+    task: str, found: pd.DataFrame, untrained: Mapping[str, str], reference: str | None
 ) -> list[dict[str, object]]:
     own = found[found["model"] == "teacher"].set_index("teacher")
     rows = []
@@ -59,6 +62,7 @@ def _rows(
         counts = {"n_train": group["n_train"].iloc[0], "n_test": group["n_test"].iloc[0]}
         for metric in METRICS[task]:
             summary = summarise(group[metric])
+            teacher = own[metric][named["teacher"]]
             paper, paper_sd = _paper(metric, named, untrained, reference)
             rows.append(
                 {
@@ -66,11 +70,12 @@ def _rows(
                     "metric": metric,
                     **named,
                     "untrained": named["teacher"] in untrained,
+                    "like": untrained.get(named["teacher"]),
                     "value": summary.mean,
                     "value_sd": summary.sd,
                     "value_low": summary.ci_low,
                     "value_high": summary.ci_high,
-                    "of_teacher": summary.mean / own[metric][named["teacher"]],
+                    "of_teacher": summary.mean / teacher if teacher > 0 else np.nan,
                     "n_seeds": len(group),
                     **counts,
                     "paper": paper,
@@ -81,7 +86,7 @@ def _rows(
 
 
 def _paper(
-    metric: str, named: dict[str, object], untrained: Sequence[str], reference: str | None
+    metric: str, named: dict[str, object], untrained: Mapping[str, str], reference: str | None
 ) -> tuple[float, float]:
     """Mean and sd; NaN where the paper has no such number."""
     if metric not in PAPER or named["teacher"] in untrained:
@@ -94,21 +99,33 @@ def _paper(
 
 
 def segmentation_panels(*, examples: Path, output: Path) -> None:
-    """One row per image shown and model: `right`, the share of its labelled pixels, in [0, 1]."""
+    """One row per image shown and model: `right`, the share of its labelled pixels, in [0, 1].
+
+    `classes` that there are, and `classes_shown`: those in some map, true or said.
+    """
     _write_examples(examples, "right", output)
 
 
 def depth_panels(*, examples: Path, output: Path) -> None:
-    """One row per image shown and model: `rmse_m` over its measured pixels."""
+    """One row per image shown and model: `rmse_m` over its measured pixels, wherever they are."""
     _write_examples(examples, "rmse_m", output)
 
 
 def _write_examples(examples: Path, name: str, output: Path) -> None:
     shown = Examples.load(examples)
+    facts = {
+        "raptor": {name: shown.model.get(name) for name in RAPTOR},
+        "teacher": {"teacher": shown.model.get("teacher")},
+    }
+    counts = {
+        "classes": len(shown.class_names),
+        "classes_shown": len(shown.classes_by_area) if shown.class_names else 0,
+    }
     rows = [
-        {"sample_id": sample_id, "model": model, name: agreement(example, model)}
-        | {"pixels": example.known.sum(), "classes": len(shown.class_names)}
+        {"sample_id": sample_id, "model": model, **facts[model], name: agreement(example, model)}
+        | {"pixels": example.known.sum(), **counts}
         for sample_id, example in zip(shown.sample_ids, shown.examples, strict=True)
         for model in ("teacher", "raptor")
     ]
-    write_table(pd.DataFrame(rows), output)
+    columns = ["sample_id", "teacher", "model", *RAPTOR[1:], name, "pixels", *counts]
+    write_table(pd.DataFrame(rows, columns=columns).convert_dtypes(), output)

@@ -31,6 +31,7 @@ TEXT = dict.fromkeys(
         "model",
         "task",
         "sample_id",
+        "like",
     ],
     str,
 )

@@ -168,14 +168,20 @@ class Teacher(nn.Module):
         return attention, block.drop_path2(mlp)
 
     def normed(self, state_BTD: torch.Tensor) -> torch.Tensor:
-        """The final norm applied to a state (B, T, D)."""
+        """The final norm applied to a state (B, T, D); nothing where it comes after pooling."""
         return self.model.norm(state_BTD)
+
+    def pooled_norm(self, features: torch.Tensor) -> torch.Tensor:
+        """The norm (..., D) of models that pool before they normalise; nothing in the others."""
+        return getattr(self.model, "fc_norm", nn.Identity())(features)
 
     def pooled(self, aL_BTD: torch.Tensor) -> torch.Tensor:
         """`[cls ; mean patch]` (B, 2D) of state L after the final norm; (B, D) without cls."""
         normed_BTD = self.normed(aL_BTD)
-        patches_BD = normed_BTD[:, self.layout.slices()["patches"]].mean(dim=1)
-        return torch.cat([normed_BTD[:, 0], patches_BD], dim=1) if self.layout.cls else patches_BD
+        patches_BD = self.pooled_norm(normed_BTD[:, self.layout.slices()["patches"]].mean(dim=1))
+        if not self.layout.cls:
+            return patches_BD
+        return torch.cat([self.pooled_norm(normed_BTD[:, 0]), patches_BD], dim=1)
 
     def logits(self, aL_BTD: torch.Tensor) -> torch.Tensor:
         """(B, classes) from state L, by the head that stands in for its own, or its own."""

@@ -24,6 +24,11 @@ def load_head(path: Path, features: int, classes: int) -> nn.Linear:
     RaptorError where the file is none, or of another shape.
     """
     path = Path(path)
+    if not path.is_file():
+        raise RaptorError(
+            f"{path}: the file of a linear head is not there; put it there (those of DINOv2 are "
+            "below https://dl.fbaipublicfiles.com/dinov2/), or give another one as `head`"
+        )
     try:
         if path.suffix in (".pth", ".pt"):
             found = torch.load(path, map_location="cpu", weights_only=True)

@@ -8,6 +8,7 @@ import torch
 
 from raptor.config.data import DataConfig
 from raptor.config.teachers import TimmTeacher
+from raptor.errors import RaptorError
 from raptor.teachers.adapter import Teacher
 from raptor.teachers.files import load_teacher, teacher_facts
 from raptor.teachers.pretrained import load_timm
@@ -18,13 +19,29 @@ def teacher_at_size(
 ) -> Teacher:
     """The teacher in `path` for images of that size in pixels, in evaluation mode and frozen.
 
-    The weights of one that timm made are read anew from where they came, without a head: the
-    position embedding in `path` is resampled already, and twice would lose detail. RaptorError for
-    weights that cannot be had, or a size that is no multiple of the patch size.
+    The pretrained weights of one that timm made are read anew from where they came, without a
+    head: the position embedding in `path` is resampled already, and twice would lose detail.
+    RaptorError for weights that cannot be had or are other ones now, or a size that is no multiple
+    of the patch size.
     """
-    teacher, facts = load_teacher(path).at_size(height, width), teacher_facts(path)
-    if facts.get("spec", {}).get("kind") == "timm":
-        spec = TimmTeacher.model_validate({**facts["spec"], "head": "none"})
+    teacher, facts = load_teacher(path), teacher_facts(path)
+    spec = facts.get("spec", {})
+    if spec.get("kind") == "timm" and spec["weights"] != "random":
+        anew = TimmTeacher.model_validate({**spec, "head": "none"})
         data = DataConfig.model_validate(facts["data"])
-        teacher = load_timm(spec, data, 0, image_size=(height, width))
-    return teacher.to(device).eval().requires_grad_(False)
+        other = load_timm(anew, data, 0, image_size=(height, width))
+        _refuse_another(path, teacher, other, spec["weights"])
+    else:
+        other = teacher.at_size(height, width)
+    return other.to(device).eval().requires_grad_(False)
+
+
+def _refuse_another(path: Path, teacher: Teacher, other: Teacher, weights: str) -> None:
+    """But for the position embedding, the weights must be those of `path`."""
+    own, anew = teacher.model.state_dict(), other.model.state_dict()
+    for name in set(own) & set(anew) - {"pos_embed"}:
+        if own[name].shape == anew[name].shape and not torch.equal(own[name], anew[name]):
+            raise RaptorError(
+                f"{path}: was made of other weights than {weights} now gives ({name} differs); "
+                "delete it and run again"
+            )

@@ -190,6 +190,21 @@ def set_in(raw, dotted, value):
         ),
         ("dense.depth.crop", "eigen", "dense.depth.crop: eigen is of the images of NYUv2; give"),
         ("dense.depth.max_m", 0.001, "max_m 0.001 is not above min_m 0.001"),
+        (
+            "dense.segmentation.batch_size",
+            301,
+            "dense.segmentation.batch_size: 301 is more than the 300 images trained on",
+        ),
+        (
+            "dense.segmentation.train_images",
+            301,
+            "dense.segmentation.train_images: 301 is more than dense.scenes.train 300",
+        ),
+        (
+            "dense.depth.warmup_steps",
+            190,
+            "dense.depth.warmup_steps: 190 is not below the 190 steps of the training",
+        ),
         ("dense", {"teachers": ["vit"], "recipe": "phase_mean", "k": [3]}, "asks for no probe"),
         ("dynamics.dmd.rank", 49, "dynamics.dmd.rank: 49 is more than the width 48 of teacher vit"),
     ],

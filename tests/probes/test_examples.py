@@ -24,8 +24,10 @@ def test_classes_of_images_spread_over_the_split():
         images=3,
         teacher=lambda images: [image[0].long() for image in images],
         raptor=lambda images: [8 - image[0].long() for image in images],
+        model={"teacher": "vit", "k": 3},
     )
     assert found.sample_ids == ["pair/0", "pair/4", "pair/8"]
+    assert found.model == {"teacher": "vit", "k": 3}
     assert list(found.class_names) == split.class_names
     last = found.examples[2]
     assert last.image.shape == (2, 3, 3)
@@ -38,7 +40,7 @@ def test_classes_of_images_spread_over_the_split():
 def test_depth_that_was_not_measured_is_nan_and_few_images_are_all_shown():
     split = pairs([torch.tensor([[0.0, 1.5, 2.0], [3.0, 4.0, 0.0]])], [])
     half = lambda images: [torch.full((2, 3), 0.5) for _ in images]
-    found = collect_examples(split=split, images=5, teacher=half, raptor=half)
+    found = collect_examples(split=split, images=5, teacher=half, raptor=half, model={})
     assert len(found.examples) == 1
     np.testing.assert_equal(found.examples[0].truth, [[np.nan, 1.5, 2.0], [3.0, 4.0, np.nan]])
     assert found.examples[0].truth.dtype == np.float32

@@ -28,13 +28,26 @@ def test_pooled_puts_cls_before_the_mean_patch_and_leaves_registers_out(teacher)
     np.testing.assert_allclose(teacher.pooled(tokens), expected, rtol=1e-5)
 
 
-def test_pooled_without_cls_is_the_mean_patch():
+def test_pooled_without_cls_is_what_timm_pools_and_then_norms():
     name = "vit_medium_patch16_reg4_gap_256"
     keys = {"model": name, "image_size": 32, "channels": 3, "num_classes": 0}
-    teacher = assemble(keys, seed=0)
-    teacher.model.norm = torch.nn.Identity()
+    teacher = assemble(keys, seed=0).eval()
     tokens = torch.randn(2, 8, teacher.width)
-    torch.testing.assert_close(teacher.pooled(tokens), tokens[:, 4:].mean(dim=1))
+    mean = tokens[:, 4:].mean(dim=1)
+    expected = (mean - mean.mean(-1, keepdim=True)) / mean.std(-1, correction=0, keepdim=True)
+    torch.testing.assert_close(teacher.pooled(tokens), expected, atol=1e-4, rtol=1e-4)
+    whole = teacher.model.forward_head(tokens, pre_logits=True)
+    torch.testing.assert_close(teacher.pooled(tokens), whole)
+
+
+def test_a_model_that_norms_after_pooling_has_cls_and_mean_patch_normed():
+    keys = {"model": "eva02_tiny_patch14_224", "image_size": 28, "channels": 3, "num_classes": 0}
+    teacher = assemble(keys, seed=0).eval()
+    tokens = 5 + 3 * torch.randn(2, teacher.layout.total, teacher.width)
+    cls, patches = teacher.pooled(tokens).chunk(2, dim=1)
+    torch.testing.assert_close(patches, teacher.model.forward_head(tokens, pre_logits=True))
+    assert cls.mean(dim=1).abs().max() < 1e-5
+    torch.testing.assert_close(cls.std(dim=1, correction=0), torch.ones(2), atol=1e-4, rtol=0)
 
 
 def test_features_are_layer_normed_by_hand(teacher):

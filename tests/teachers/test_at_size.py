@@ -136,3 +136,33 @@ def test_one_of_timm_comes_from_its_own_weights_again(tmp_path):
     )
     assert not torch.allclose(small.at_size(64, 64).model.pos_embed, model.pos_embed, atol=0.1)
     assert teacher_at_size(tmp_path / "small.safetensors", 32, 80).grid == (2, 5)
+
+
+def test_random_weights_are_the_same_network_at_another_size(tmp_path):
+    """Drawn anew for another grid, every weight would be another one."""
+    splits = {"train": 4, "val": 2, "test": 2}
+    data = {"image_size": 32, "channels": 3, "splits": splits, "mean": [0.5], "std": [0.5]}
+    spec = TimmTeacher(kind="timm", model="test_vit", weights="random", seed=3)
+    path = tmp_path / "random.safetensors"
+    teacher = load_timm(spec, DataConfig.model_validate(data), 0)
+    save_teacher(teacher, path, spec=spec.model_dump(mode="json"), data=data)
+    found = teacher_at_size(path, 64, 64)
+    own, other = teacher.model.state_dict(), found.model.state_dict()
+    assert [name for name in own if not torch.equal(own[name], other[name])] == ["pos_embed"]
+    assert torch.equal(other["pos_embed"], teacher.at_size(64, 64).model.pos_embed)
+
+
+def test_weights_that_are_other_ones_now_are_refused(tmp_path):
+    weights, path = tmp_path / "weights.safetensors", tmp_path / "small.safetensors"
+    splits = {"train": 4, "val": 2, "test": 2}
+    data = {"image_size": 32, "channels": 3, "splits": splits, "mean": [0.5], "std": [0.5]}
+    spec = TimmTeacher(kind="timm", model="test_vit", weights=str(weights))
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        save_file(timm.create_model("test_vit", img_size=32, num_classes=0).state_dict(), weights)
+        if not seed:
+            teacher = load_timm(spec, DataConfig.model_validate(data), 0)
+            save_teacher(teacher, path, spec=spec.model_dump(mode="json"), data=data)
+            teacher_at_size(path, 64, 64)
+    with pytest.raises(RaptorError, match=r"was made of other weights than .* differs"):
+        teacher_at_size(path, 64, 64)

@@ -219,13 +219,20 @@ def shown(wildcards):
     return targets.dense_examples(experiment, wildcards.task)
 
 
-def dense_task(task):
-    """The parameters that say what a dense probe is and which images it reads."""
+def dense_threads(task):
+    """Images that are files are decoded while the model runs."""
+    return 1 if DENSE.probes[task].source == "scenes" else 4
+
+
+def dense_task(task, *, whole=True):
+    """The parameters that say what a dense probe is, or only which images it reads."""
     probe = DENSE.probes[task]
+    composed = probe.source == "scenes"
     return {
-        "data": leaves(experiment.data),
-        "probe": leaves(probe),
-        "scenes": leaves(DENSE.scenes) if probe.source == "scenes" else None,
+        "name": task,
+        "data": leaves(experiment.data.only("digits" if composed else probe.source)),
+        "probe": leaves(probe) if whole else {"source": probe.source},
+        "scenes": leaves(DENSE.scenes) if composed else None,
     }
 
 

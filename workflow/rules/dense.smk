@@ -10,12 +10,12 @@ if DENSE:
         priority: 10
         conda:
             "../../environment.yml"
-        threads: 4 if READS_FILES else 1
+        threads: lambda wildcards: dense_threads(wildcards.task)
         resources:
-            mem="3GB" if READS_FILES else "1GB",
+            mem="3GB",
             runtime=240,
         params:
-            task=lambda wildcards: dense_task(wildcards.task),
+            task=lambda wildcards: dense_task(wildcards.task, whole=False),
             code=script_code("dense_samples"),
         message:
             "Reading and checking the images for {wildcards.task}"
@@ -43,16 +43,16 @@ if DENSE:
         priority: 5
         conda:
             "../../environment.yml"
-        threads: 1
+        threads: lambda wildcards: dense_threads(wildcards.task)
         resources:
-            mem="2GB",
-            runtime=lambda wildcards, attempt: 720 * attempt,
+            mem=lambda wildcards: "8GB" if dense_threads(wildcards.task) > 1 else "2GB",
+            runtime=lambda wildcards, attempt: 1440 * attempt,
             gpu=GPU,
         params:
             task=lambda wildcards: dense_task(wildcards.task),
             student=lambda wildcards: list(dense_job(wildcards).student or ()),
             seed=DENSE.seed,
-            state=results(".state/dense/{task}/{teacher}/{model}"),
+            state=results(".state/dense/{task}/{teacher}/{model}.head"),
             code=script_code("dense_probe"),
         message:
             "Probing {wildcards.task} of {wildcards.teacher}, {wildcards.model}"

@@ -143,7 +143,9 @@ if DENSE:
         task: [results(f"dense/{job.path}.csv") for job in DENSE_JOBS.values() if job.task == task]
         for task in DENSE.probes
     }
-    TABLE_PARAMS["table_dense"] = {"untrained": UNTRAINED, "reference": REFERENCE}
+    # An untrained teacher -> the one whose architecture it has.
+    LIKE = {name: getattr(experiment.teachers[name], "like", "") for name in UNTRAINED}
+    TABLE_PARAMS["table_dense"] = {"untrained": LIKE, "reference": REFERENCE}
 
 if experiment.cost:
     TABLE_INPUTS["table_cost"] = {

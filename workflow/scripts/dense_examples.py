@@ -1,9 +1,10 @@
-"""Rule dense_examples: snakemake object -> raptor.dense.show_examples."""
+"""Rule dense_examples: snakemake object -> raptor.dense_examples.show_examples."""
 
 from pathlib import Path
 
 from raptor.data.dense import DenseTask
-from raptor.dense import Model, show_examples
+from raptor.dense import Model
+from raptor.dense_examples import show_examples
 from raptor.job import job, optional
 from raptor.student import Student
 
