@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import pytest
 import timm
 import torch
 import yaml
@@ -13,7 +12,7 @@ from official import VAL_IDS, write_ade20k, write_imagenet, write_nyuv2_files
 from PIL import Image
 
 REGISTERS = "vit_small_patch14_reg4_dinov2"
-TINY = "test_vit"
+TINY, WITHOUT_CLS = "test_vit", "test_vit2"
 STAGE = {"batch_size": 8, "warmup_steps": 1, "validate_every": 2}
 CONFIG = {
     "device": "cpu",
@@ -138,25 +137,39 @@ def test_a_real_architecture_on_official_data_sets(new_checkout, tmp_path):
     assert "ADE20K" in captions["table_dense"]
 
 
-@pytest.mark.parametrize("mode", ["stream"])
-def test_images_without_labels_streamed(mode, new_checkout, tmp_path):
-    """Everything but accuracy."""
+def of_all(config: dict) -> dict:
+    """As config/zoo.yaml has it: every section is about every teacher."""
+    return {
+        key: of_all(value) if isinstance(value, dict) else "all" if key == "teachers" else value
+        for key, value in config.items()
+    }
+
+
+def test_several_families_side_by_side_on_images_without_labels_streamed(new_checkout, tmp_path):
+    """Everything but accuracy, of models with and without cls."""
     checkout = new_checkout()
     write_images(tmp_path / "images", 60, 40, 7)
     teachers = {
         "my": {"kind": "timm", "model": TINY, "weights": "random", "seed": 1},
+        "other": {"kind": "timm", "model": WITHOUT_CLS, "weights": "random"},
         "untrained": {"kind": "untrained", "like": "my"},
     }
-    config = {"experiment": "mine", **data_of({"image_folder": tmp_path / "images"}, 32), **CONFIG}
-    config["activations"] = {**CONFIG["activations"], "mode": mode}
+    config = {"experiment": "mine", **data_of({"image_folder": tmp_path / "images"}, 32)}
+    config |= of_all(CONFIG)
+    config["activations"] = {**CONFIG["activations"], "mode": "stream"}
     root, captions = run(checkout, config | {"teachers": teachers})
     assert not list(root.glob("activations/*.zarr"))
     fidelity = pd.read_csv(root / "tables/fidelity.csv")
+    assert set(fidelity["teacher"]) == set(teachers)
     assert fidelity["r2_mean"].notna().all()
+    assert fidelity.loc[fidelity["teacher"] == "other", "r2_cls"].isna().all()
     assert fidelity[["accuracy", "recovered"]].isna().all(axis=None)
-    swaps = pd.read_csv(root / "interventions/my.swaps.csv")
-    assert swaps["relative_error"].gt(0).all()
-    assert swaps["accuracy"].isna().all()
+    for name in teachers:
+        swaps = pd.read_csv(root / f"interventions/{name}.swaps.csv")
+        assert swaps["relative_error"].gt(0).all()
+        assert swaps["accuracy"].isna().all()
+    matrices = pd.read_csv(root / "figures/similarity_matrices.csv")
+    assert set(matrices["teacher"].dropna()) == set(teachers)
     scorecard = pd.read_csv(root / "tables/scorecard.csv").set_index("claim")
     assert scorecard.loc[[2, 3, 16], "verdict"].eq("not tested").all()
     assert "without labels" in captions["fidelity_by_k"]

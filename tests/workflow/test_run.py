@@ -22,7 +22,7 @@ from PIL import Image
 from raptor.config.load import load_yaml
 from raptor.config.teachers import TrainedTeacher
 from raptor.tables.cost import MEASURED
-from raptor.targets import student_jobs
+from raptor.targets import dense_jobs, student_jobs
 
 ROOT = Path(__file__).parents[2]
 SMOKE = ("--configfile", "config/smoke.yaml")
@@ -49,6 +49,8 @@ DYNAMICS = drawn(
     "dmd_spectrum",
     "perturbation",
 )
+PANELS = drawn("segmentation_panels", "depth_panels")
+DENSE = drawn("table_dense") | PANELS
 SMOKE_CONFIG = load_yaml(ROOT / "config/smoke.yaml")
 TEACHERS = list(SMOKE_CONFIG.teachers)
 TRAINED = sum(isinstance(spec, TrainedTeacher) for spec in SMOKE_CONFIG.teachers.values())
@@ -63,6 +65,14 @@ def student_rules(teachers=TEACHERS, recipes=SMOKE_CONFIG.recipes) -> dict[str, 
 
 STUDENTS = student_rules()
 ALL = CUT | SWAPPED | PROBED | COMPARED | CURVES | ALONG | RECIPES | BRANCHED | COST | DYNAMICS
+ALL |= DENSE
+
+
+def heads(*teachers: str, raptors_alone: bool = False) -> dict[str, int]:
+    """How many jobs train heads of dense probes on these teachers and their Raptors."""
+    jobs = dense_jobs(SMOKE_CONFIG)
+    asked = [job for job in jobs if job.teacher in teachers and (job.student or not raptors_alone)]
+    return {"dense_probe": len(asked), "dense_examples": 2}
 
 
 def edited_config(checkout, **changes) -> tuple[str, str]:
@@ -149,6 +159,18 @@ def test_targets_build_only_what_they_need(finished):
         ({"dynamics__images": 30}, {"dynamics": 2}, DYNAMICS | SCORED),
         ({"figures__angular_speed": {"row_height_in": 4.0}}, {}, {"angular_speed"}),
         ({"cost__repeats": 4}, {}, COST),
+        ({"figures__depth_panels": {"cmap": "magma"}}, {}, {"depth_panels"}),
+        ({"dense__examples": 1}, {"dense_examples": 2}, PANELS),
+        (
+            {"dense__segmentation__lr": 0.01},
+            {"dense_probe": 6, "dense_examples": 1},
+            drawn("table_dense", "segmentation_panels"),
+        ),
+        (
+            {"dense__scenes__seed": 1},
+            {"dense_samples": 2, **heads("vit", "untrained")},
+            DENSE,
+        ),
         (
             {"probes__bootstrap": 30},
             {"probe_students": STUDENTS["probe_students"]},
@@ -157,19 +179,19 @@ def test_targets_build_only_what_they_need(finished):
         (
             # Its job keeps phase_mean's students, but what reads their files is made anew.
             {"recipes__paper__stage2__steps": 12},
-            student_rules(recipes=["paper"]) | {"dynamics": 1},
-            PROBED | COMPARED | CURVES | ALONG | drawn("table_ablations") | COST | DYNAMICS,
+            student_rules(recipes=["paper"]) | {"dynamics": 1} | heads("vit", raptors_alone=True),
+            PROBED | COMPARED | CURVES | ALONG | drawn("table_ablations") | COST | DYNAMICS | DENSE,
         ),
         (
             {"similarity__bootstrap": 25},
             {"similarity": len(TEACHERS), "partition": len(TEACHERS), "swaps": 1, "branches": 1}
-            | {"dynamics": 2, **STUDENTS},
+            | {"dynamics": 2, **STUDENTS, **heads("vit", "untrained", raptors_alone=True)},
             ALL,
         ),
         (  # of those that share it; the untrained teacher has no training
             {"teachers__vit__training__lr": 0.001},
             {"train_teacher": TRAINED, "checkpoint_teacher": 1, "teachers": 1, "swaps": 1}
-            | {"branches": 1, "dynamics": 1}
+            | {"branches": 1, "dynamics": 1, **heads("vit")}
             | dict.fromkeys(["activations", "similarity"], len(TEACHERS) - 1)
             | dict.fromkeys(["partition", "probe_teacher"], len(TEACHERS) - 1)
             | student_rules(set(TEACHERS) - {"untrained"}),
@@ -185,6 +207,7 @@ def test_targets_build_only_what_they_need(finished):
                 "branches": 1,
                 "dynamics": 2,
                 **STUDENTS,
+                **heads("vit", "untrained"),  # the scenes are as they were
             }
             | dict.fromkeys(["activations", "similarity"], len(TEACHERS))
             | dict.fromkeys(["partition", "probe_teacher"], len(TEACHERS)),
@@ -213,8 +236,14 @@ def test_an_edited_setting_reruns_exactly_what_depends_on_it(finished, changes, 
         ("workflow/rules/raptor.smk", "# ", "# Reworded: ", set()),
         ("raptor/interventions.py", IMPORT, IMPORT + "_EDITED = 1\n", {"swaps"} | SWAPPED),
         ("raptor/figures/layer_swaps.py", IMPORT, IMPORT + "_EDITED = 1\n", {"layer_swaps"}),
+        (
+            "raptor/dense_examples.py",
+            IMPORT,
+            IMPORT + "_EDITED = 1\n",
+            {"dense_examples"} | PANELS,
+        ),
     ],
-    ids=["docstring", "comment", "adapter", "rule-comment", "code", "figure-code"],
+    ids=["docstring", "comment", "adapter", "rule-comment", "code", "figure-code", "examples"],
 )
 def test_edited_code_reruns_what_runs_it(finished, file, old, new, reruns):
     path = finished.path / file
