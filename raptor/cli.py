@@ -204,11 +204,19 @@ def lines(found: Plan, tflops: float, origin: str) -> Iterator[str]:
 def _modes(found: Plan, tflops: float) -> Iterator[str]:
     """What activations.mode costs either way, and which is the better one on this disk."""
     free = shutil.disk_usage(".").free
-    extra = Work("", 0, flops=found.streamed_flops).hours(tflops)
     best = "store" if found.store_bytes < FREE * free else "stream"
-    yield f"  activations.mode is {found.mode}; recommended here: {best}"
-    yield f"    store: {found.store_bytes / 1e9:,.2f} GB, of {free / 1e9:,.0f} GB free here"
-    yield f"    stream: none; the teachers run for every stage that reads, {_short(extra)} hours"
+    form = "    {:<16}{:>14}{:>10}{:>12}{:>12}"
+    yield ""
+    yield form.format("activations.mode", "GB of states", "files", "hours", "GPU GB")
+    for name, mode in found.modes.items():
+        yield form.format(
+            name,
+            f"{mode.bytes / 1e9:,.2f}" if mode.bytes else "–",
+            f"{mode.files:,}",
+            _short(Work("", 0, flops=mode.flops).hours(tflops)),
+            _short(mode.memory_bytes / 1e9),
+        )
+    yield f"  it is {found.mode}; recommended where {free / 1e9:,.0f} GB are free, as here: {best}"
 
 
 def _row(work: Work, tflops: float) -> str:

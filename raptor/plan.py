@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from raptor.activations.manifest import Grid
 from raptor.config.data import DataConfig
@@ -94,6 +95,15 @@ class Store:
         return 2 * len(self.grid.shards) + 2
 
 
+class Mode(NamedTuple):
+    """What `activations.mode` costs: files of states, FLOPs of all stages, GPU memory of one job."""
+
+    bytes: int
+    files: int
+    flops: float
+    memory_bytes: float
+
+
 @dataclass(frozen=True)
 class Plan:
     teachers: dict[str, int]  # kind -> how many
@@ -101,7 +111,7 @@ class Plan:
     works: list[Work]
     mode: str  # of activations: store or stream
     stores: list[Store]  # as they are, or would be
-    streamed_flops: int  # of running the teachers for each stage that reads states, if streamed
+    modes: dict[str, Mode]  # both, whichever is asked for
     student_bytes: int
 
     @property
@@ -117,48 +127,67 @@ def plan(config: Experiment) -> Plan:
     """The plan of a validated configuration; nothing is read but the configuration."""
     found = study_students(config)
     everyone = [student for some in found.values() for student in some]
-    made, streamed = teachers_by_rule(config), streamed_flops(config)
+    made = teachers_by_rule(config)
+    stores = [Store(name, store_grid(config, name)) for name in config.teachers]
     pages = covered(config, [*FIGURES, *PRINTED])  # each a table, and then a picture or a page
+    streams = config.activations.mode == "stream"
+    works = [
+        Work("samples", 1),
+        _teachers(config),
+        _untrained(config, made["untrained_teacher"]),
+        Work("checkpoint_teacher", len(made["checkpoint_teacher"])),
+        Work("timm_teacher", len(made["timm_teacher"])),
+        _activations(config),
+        Work("reading", 0, flops=streamed_flops(config) * streams),
+        Work("similarity", len(compared_teachers(config))),
+        Work("partition", len(cut_teachers(config))),
+        _raptors(config),
+        Work("probe_teacher", len(config.teachers)),
+        _probes(config),
+        _swaps(config),
+        _dynamics(config),
+        _branches(config),
+        Work("dense_samples", len(config.dense.probes) if config.dense else 0),
+        _dense(config),
+        Work("dense_examples", len(config.dense.probes) if config.dense else 0),
+        _cost(config),
+        Work("tables", len(pages) + len(TABLES)),
+        Work("figures", len(pages)),
+    ]
     return Plan(
         teachers=dict(Counter(spec.kind for spec in config.teachers.values())),
         students={
             recipe: sum(student.recipe == recipe for student in everyone)
             for recipe in dict.fromkeys(student.recipe for student in everyone)
         },
-        works=[
-            Work("samples", 1),
-            _teachers(config),
-            _untrained(config, made["untrained_teacher"]),
-            Work("checkpoint_teacher", len(made["checkpoint_teacher"])),
-            Work("timm_teacher", len(made["timm_teacher"])),
-            _activations(config),
-            Work(
-                "reading", 0, flops=streamed_flops(config) * (config.activations.mode == "stream")
-            ),
-            Work("similarity", len(compared_teachers(config))),
-            Work("partition", len(cut_teachers(config))),
-            _raptors(config),
-            Work("probe_teacher", len(config.teachers)),
-            _probes(config),
-            _swaps(config),
-            _dynamics(config),
-            _branches(config),
-            Work("dense_samples", len(config.dense.probes) if config.dense else 0),
-            _dense(config),
-            Work("dense_examples", len(config.dense.probes) if config.dense else 0),
-            _cost(config),
-            Work("tables", len(pages) + len(TABLES)),
-            Work("figures", len(pages)),
-        ],
+        works=works,
         mode=config.activations.mode,
-        streamed_flops=streamed,
-        stores=[Store(name, store_grid(config, name)) for name in config.teachers],
+        modes=_modes(config, works, stores),
+        stores=stores,
         student_bytes=sum(
             FLOAT * raptor_parameters(config.recipes[one.recipe], config.shape(teacher), one.k)
             for teacher, some in found.items()
             for one in some
         ),
     )
+
+
+def _modes(config: Experiment, works: list[Work], stores: list[Store]) -> dict[str, Mode]:
+    """Storing and streaming, all else being equal; on a GPU, extraction needs main memory alone."""
+    others = [work for work in works if work.stage not in ("activations", "reading")]
+    flops = sum(work.flops for work in others)
+    memory = max(work.memory_bytes for work in others)
+    return {
+        "store": Mode(
+            sum(store.bytes for store in stores),
+            sum(store.files for store in stores),
+            flops + _extraction(config).flops,
+            memory,
+        ),
+        "stream": Mode(
+            0, len(stores), flops + streamed_flops(config), max(memory, streamed_memory(config))
+        ),
+    }
 
 
 def store_grid(config: Experiment, teacher: str) -> Grid:
@@ -217,11 +246,15 @@ def _untrained(config: Experiment, teachers: list[str]) -> Work:
 
 
 def _activations(config: Experiment) -> Work:
+    if config.activations.mode == "stream":  # manifests alone
+        return Work("activations", len(config.teachers))
+    return _extraction(config)
+
+
+def _extraction(config: Experiment) -> Work:
+    """Writing the stores, whether or not they are asked for."""
     works, images = [], config.data.splits.total
     for name in config.teachers:
-        if config.activations.mode == "stream":  # a manifest alone
-            works.append(Work("activations", 1))
-            continue
         shape, grid = config.shape(name), store_grid(config, name)
         # In main memory: two shards that take turns, and the states of a chunk in float32.
         memory = 2 * grid.bytes_of(0) + FLOAT * grid.chunk_images * grid.shape[1] * (
@@ -412,6 +445,22 @@ def streamed_flops(config: Experiment) -> int:
                 reads[name] += stage.steps * stage.batch_size + validations * splits.val
             reads[name] += splits.test
     return sum(n * teacher_flops(config.shape(name), config.data) for name, n in reads.items())
+
+
+def streamed_memory(config: Experiment) -> float:
+    """Of the largest training of a student with its teacher beside it, a block of it at a time."""
+    found = []
+    for name, students in study_students(config).items():
+        shape = config.shape(name)
+        tokens, hidden = layout_of(shape, config.data).total, shape.mlp_products // shape.width
+        for recipe, k in {(student.recipe, student.k) for student in students}:
+            given = config.recipes[recipe]
+            batch = max(stage.batch_size for stage in (given.stage1, given.stage2) if stage)
+            floats = teacher_parameters(shape)
+            floats += batch * tokens * activation_floats(shape.width, hidden)
+            own = student_work(given, shape, config.data, k)
+            found.append(own.memory_bytes + FLOAT * floats)
+    return max(found, default=0.0)
 
 
 # --- which teachers ------------------------------------------------------------------------------

@@ -325,6 +325,30 @@ def test_dense_probes():
     assert works["dense_probe"].flops == heads / 2 * images * counts
 
 
+@pytest.mark.parametrize("name", ["smoke", "dinov2"])
+def test_both_modes_are_those_of_the_plans_that_ask_for_them(name):
+    config = load_yaml(ROOT / f"config/{name}.yaml")
+    found = {}
+    for mode in ("store", "stream"):
+        activations = config.activations.model_copy(update={"mode": mode})
+        asked = plan(config.model_copy(update={"activations": activations}))
+        assert asked.modes[mode].flops == pytest.approx(asked.flops)
+        found[mode] = asked.modes
+    assert found["store"] == found["stream"]
+    store, stream = found["store"].values()
+    assert store.bytes == plan(config).store_bytes
+    assert (stream.bytes, stream.files) == (0, len(config.teachers))
+    assert store.memory_bytes <= stream.memory_bytes  # the teacher is there too
+
+
+def test_memory_of_a_student_and_its_teacher():
+    """A ViT-B of 261 tokens and 64 images: its blocks, and what one of them makes at a time."""
+    config = load_yaml(ROOT / "config/dinov2.yaml")
+    modes = plan(config).modes
+    blocks, block = 12 * 7_089_408, 64 * 261 * (9 * 768 + 2 * 3072)  # LayerScale included
+    assert modes["stream"].memory_bytes - modes["store"].memory_bytes == 4 * (blocks + block)
+
+
 def test_dense_probes_of_the_papers_table_2():
     config = load_yaml(ROOT / "config/dinov2.yaml")
     work = next(work for work in plan(config).works if work.stage == "dense_probe")
