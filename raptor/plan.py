@@ -96,7 +96,7 @@ class Store:
 
 
 class Mode(NamedTuple):
-    """What `activations.mode` costs: files of states, FLOPs of all stages, GPU memory of one job."""
+    """What `activations.mode` costs: states, FLOPs of all stages, GPU memory of one job."""
 
     bytes: int
     files: int
