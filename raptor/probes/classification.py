@@ -31,19 +31,23 @@ class Features:
         return Features(self.inputs[:images], self.labels[:images])
 
 
-def initial_probe(head: nn.Module | None, *, width: int, features: int, classes: int) -> nn.Linear:
+def initial_probe(
+    head: nn.Module | None, *, width: int, features: int, classes: int, first: int = 0
+) -> nn.Linear:
     """A linear layer (features → classes) that computes what the teacher's own head does.
 
-    A head on all features as it is. The weights of one on `width` features stand on the first,
-    the cls half (without cls the mean patch), zeros on the rest. All zeros where the head is no
-    linear layer of either shape.
+    A head on all features as it is. The weights of one on `width` features stand on those from
+    `first` on (0 for the cls half, `width` for the mean patch), zeros on the rest. All zeros where
+    the head is no linear layer of either shape.
     """
     probe = nn.utils.skip_init(nn.Linear, features, classes)
     nn.init.zeros_(probe.weight)
     nn.init.zeros_(probe.bias)
     if isinstance(head, nn.Linear) and head.weight.shape in ((classes, width), (classes, features)):
+        if head.in_features == features:
+            first = 0
         with torch.no_grad():
-            probe.weight[:, : head.in_features].copy_(head.weight)
+            probe.weight[:, first : first + head.in_features].copy_(head.weight)
             if head.bias is not None:
                 probe.bias.copy_(head.bias)
     return probe

@@ -57,6 +57,7 @@ def probe_teacher(
         width=model.width,
         features=feature_width(model),
         classes=_classes(model, teacher),
+        first=model.width if model.layout.cls and model.pools_patches else 0,
     )
     probe = probing.fit(start, train, val)
     accuracy = test.accuracy(probe)

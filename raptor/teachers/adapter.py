@@ -76,6 +76,11 @@ class Teacher(nn.Module):
         return self.linear_head.out_features if self.linear_head else self.model.num_classes
 
     @property
+    def pools_patches(self) -> bool:
+        """Whether its own head reads the mean patch, not cls."""
+        return self.model.global_pool == "avg"
+
+    @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of patches, which stand row by row."""
         return self.model.patch_embed.grid_size

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from raptor.errors import RaptorError
+from raptor.probes.classification import initial_probe
 from raptor.probes.features import pooled_features
 from raptor.teachers.build import assemble
+from raptor.teachers.heads import feature_width
 
 
 @pytest.fixture
@@ -48,6 +50,29 @@ def test_a_model_that_norms_after_pooling_has_cls_and_mean_patch_normed():
     torch.testing.assert_close(patches, teacher.model.forward_head(tokens, pre_logits=True))
     assert cls.mean(dim=1).abs().max() < 1e-5
     torch.testing.assert_close(cls.std(dim=1, correction=0), torch.ones(2), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("test_vit", 32), ("vit_medium_patch16_reg4_gap_256", 32), ("eva02_tiny_patch14_224", 28)],
+)
+def test_a_probe_starts_as_the_models_own_head(name, size):
+    """On cls, on the mean patch where there is no cls, on the mean patch beside cls."""
+    keys = {"model": name, "image_size": size, "channels": 3, "num_classes": 5}
+    teacher = assemble(keys, seed=0).eval()
+    torch.nn.init.normal_(teacher.model.head.weight)
+    start = initial_probe(
+        teacher.model.head,
+        width=teacher.width,
+        features=feature_width(teacher),
+        classes=5,
+        first=teacher.width if teacher.layout.cls and teacher.pools_patches else 0,
+    )
+    images = torch.randn(2, 3, size, size)
+    last = teacher.continue_from(teacher.embed(images), 0)
+    torch.testing.assert_close(
+        start(teacher.pooled(last)), teacher.model(images), atol=1e-4, rtol=1e-4
+    )
 
 
 def test_features_are_layer_normed_by_hand(teacher):
