@@ -166,7 +166,7 @@ def control(name: str, claims: Mapping[str, bool | None]) -> str:
     """A sentence: which of them a teacher that was not trained shows as well."""
     holding = [claim for claim, holds in claims.items() if holds]
     tested = any(holds is not None for holds in claims.values())
-    text = f"the same is true: {listing(holding)}" if holding else "none of this is true"
+    text = f"this is true: {listing(holding)}" if holding else "none of this is true"
     text = text if tested else "none of this is tested"
     return f"Of the control {name}, which was not trained, {text}."
 

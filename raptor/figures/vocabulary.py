@@ -62,7 +62,7 @@ SITES = {
     "mlp": Term("MLP branch"),
 }
 BASELINES = {
-    "linear": Term("linear map by token", "0.25"),
+    "linear": Term("one linear map", "0.25"),
     "layer_mean": Term("mean per layer", "0.45"),
     "identity": Term("identity", "0.65"),
 }

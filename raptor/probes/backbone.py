@@ -84,7 +84,8 @@ class Backbone:
 
     def normalised(self, pixels_CHW: Tensor) -> Tensor:
         """uint8 RGB (3, H, W) -> float32 (channels, H, W), `(x / 255 - mean) / std`."""
-        if self.teacher.architecture["channels"] == 1:
+        pixels_CHW = pixels_CHW / 255
+        if self.teacher.architecture["channels"] == 1:  # of bytes it would be a level too dark
             pixels_CHW = transform.rgb_to_grayscale(pixels_CHW)
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
-        return (pixels_CHW / 255 - mean) / std
+        return (pixels_CHW - mean) / std

@@ -115,7 +115,7 @@ def evaluate(
     return {
         "miou": float(iou(own_CC).nanmean()),
         "miou_authors": float(iou(resized_CC).nan_to_num(nan=0.0).mean()),
-        "pixel_accuracy": float(own_CC.diagonal().sum() / own_CC.sum()),
+        "pixel_accuracy": int(own_CC.diagonal().sum()) / max(int(own_CC.sum()), 1),
         "n_test": len(test),
     }
 

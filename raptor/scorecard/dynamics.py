@@ -152,7 +152,7 @@ def update_rank_falls(evidence: Evidence) -> Finding:
 
 
 def perturbations_shrink(evidence: Evidence) -> Finding:
-    """Claim 15: a small perturbation of a state is smaller at the last layer.
+    """Claim 15: a small perturbation of a state turns it by a smaller angle at the last layer.
 
     By token type: log(deviation at the source layer / deviation at L) per layer in between, of
     the teacher, for sizes up to SMALL; mean over sizes and source layers of each image, t
@@ -171,7 +171,8 @@ def perturbations_shrink(evidence: Evidence) -> Finding:
     rate = np.log(first["deviation"] / last["deviation"]) / (last["layer"] - first["layer"])
     by_image = rate[whole].groupby(["tokens", "image"]).mean()
     return Finding(
-        "contraction of the angular deviation from the source layer to the last, log per layer, "
+        "contraction of the angle between perturbed and unperturbed tokens (not of their distance, "
+        "which grows with the norm) from the source layer to the last, log per layer, "
         f"over sizes up to {100 * SMALL:.0f} % of the norm, t interval over images",
         tuple(
             Part(tokens, mean(rates, IMAGES, "images"))
@@ -202,7 +203,8 @@ def modes_are_stable(evidence: Evidence) -> Finding:
     others = nearest.drop(columns="cls").min(axis=1)
     nearer = others - nearest["cls"]
     return Finding(
-        "t intervals over the linear fits of the spectral radius, and over phases of how much "
+        "t intervals over the linear fits of the spectral radius, its upper end no less than the "
+        "largest of them, as all must lie inside, and over phases of how much "
         "nearer to +1 cls has an eigenvalue than other tokens",
         (
             Part("spectral radius", inside, SPECTRAL_RADIUS, above=False),

@@ -623,7 +623,7 @@ def test_saturation_is_judged_against_the_spread(r2, expected, absent, tmp_path)
     assert absent not in text
     assert "by a standard deviation of 0.020 and 2.0 points)" in text
     assert "With k = 8 there is a block for every layer of the teacher: what" in text
-    assert f"is lacking of its R² there ({r2[8]:.3f}) is training left undone" in text
+    assert f"is lacking of its R² there ({r2[8]:.3f}) is a matter of training, not of blocks" in text
     assert "With k = 4" not in text
 
 
@@ -962,7 +962,7 @@ def test_noise_is_judged_by_the_numbers(rates, expected, absent, tmp_path):
 def test_an_untrained_teacher_is_a_control_and_tests_nothing(tmp_path):
     text = says("perturbation", noise({"cls": -0.1, "patches": 0.2}, trained=0), tmp_path)
     assert "No teacher here was trained, so this is not tested." in text
-    assert "Of the control vit, which was not trained, the same is true: small noise on cls" in text
+    assert "Of the control vit, which was not trained, this is true: small noise on cls" in text
     text = says("perturbation", noise({"cls": 0.1}, trained=0), tmp_path)
     assert "none of this is true" in text
 
