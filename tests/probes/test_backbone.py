@@ -61,7 +61,7 @@ def test_pixels_are_normalised_and_made_grey_where_the_teacher_is(teacher):
     pixels = torch.tensor([255, 0, 0], dtype=torch.uint8).view(3, 1, 1).repeat(1, 2, 2)
     grey = Backbone(teacher, [0.5], [0.25]).normalised(pixels)
     assert grey.shape == (1, 2, 2)
-    torch.testing.assert_close(grey[0, 0, 0], torch.tensor((76 / 255 - 0.5) / 0.25))
+    torch.testing.assert_close(grey[0, 0, 0], torch.tensor((0.2989 - 0.5) / 0.25))
     coloured = assemble({**teacher.architecture, "channels": 3}, seed=0)
     found = Backbone(coloured, [0.1, 0.2, 0.3], [0.5, 0.5, 1.0]).normalised(pixels)
     torch.testing.assert_close(found[:, 1, 1], torch.tensor([1.8, -0.4, -0.3]))
