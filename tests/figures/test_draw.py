@@ -623,7 +623,7 @@ def test_saturation_is_judged_against_the_spread(r2, expected, absent, tmp_path)
     assert absent not in text
     assert "by a standard deviation of 0.020 and 2.0 points)" in text
     assert "With k = 8 there is a block for every layer of the teacher: what" in text
-    assert f"is lacking of its R² there ({r2[8]:.3f}) is a matter of training, not of blocks" in text
+    assert f"is lacking of its R² there ({r2[8]:.3f}) is a matter of training, not of b" in text
     assert "With k = 4" not in text
 
 
