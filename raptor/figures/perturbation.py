@@ -40,15 +40,19 @@ def draw(table: pd.DataFrame, settings: Mapping[str, Any]) -> Figure:
         here = table[table["teacher"] == teacher]
         rows = rows_of(here, "profile")
         limits = rows.loc[rows["mean"] > 0, "mean"].agg(["min", "max"]) * [0.8, 1.25]
+        own = token_types(rows)
         for axes, name in zip(row, tokens, strict=False):
+            if name not in own:  # another teacher has it
+                axes.set_axis_off()
+                continue
             _deviations(axes, rows[rows["tokens"] == name], name)
             layer_axis(axes, depth_of(table, teacher), 0, rows_of(here, "segment"))
             axes.set_ylim(*limits)
             axes.set_title(term(TOKENS, name).label)
-        for axes in row[1:-1]:
-            axes.tick_params(labelleft=False)
-        row[0].set_ylabel("deviation (rad)")
-        titled(row[0], term(TOKENS, tokens[0]).label, teacher, len(teachers) > 1)
+            axes.tick_params(labelleft=name == own[0])
+        first = row[tokens.index(own[0])]
+        first.set_ylabel("deviation (rad)")
+        titled(first, term(TOKENS, own[0]).label, teacher, len(teachers) > 1)
         _rates(row[-1], rows_of(here, "rate"), tokens)
     legend(figure, table, tokens)
     return figure

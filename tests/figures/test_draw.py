@@ -959,6 +959,22 @@ def test_noise_is_judged_by_the_numbers(rates, expected, absent, tmp_path):
     assert "of 1\u00a0%, 10\u00a0% or 50\u00a0% of its norm" in text
 
 
+def test_noise_on_teachers_with_and_without_cls(tmp_path):
+    """What one has and the other has not leaves its panel empty, and says nothing."""
+    both = pd.concat(
+        [
+            noise({"cls": -0.1, "patches": -0.2}),
+            noise({"patches": -0.3}).assign(teacher="other"),
+        ]
+    )
+    with style("colorblind"):
+        figure = perturbation.draw(both, settings("perturbation"))
+    shown = [axes for axes in figure.axes if axes.axison]
+    assert len(shown) == 2 * 3 - 1
+    plt.close(figure)
+    assert "nan" not in says("perturbation", both, tmp_path)
+
+
 def test_an_untrained_teacher_is_a_control_and_tests_nothing(tmp_path):
     text = says("perturbation", noise({"cls": -0.1, "patches": 0.2}, trained=0), tmp_path)
     assert "No teacher here was trained, so this is not tested." in text
