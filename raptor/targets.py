@@ -19,6 +19,7 @@ DYNAMICS = (
     "dmd_spectrum",
     "perturbation",
 )
+DENSE = ("segmentation_panels", "depth_panels", "table_dense")
 FIGURES = (
     "similarity_matrices",
     "maxcut_partitions",

@@ -20,6 +20,16 @@ from raptor.teachers.adapter import Teacher
 from raptor.teachers.build import assemble
 from raptor.teachers.files import save_teacher
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker has a file at a time; one has all that shares the finished run, and begins."""
+    shared = [item for item in items if "finished" in item.fixturenames]
+    for item in items:
+        name = "finished" if item in shared else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(name))
+    items.sort(key=lambda item: (item not in shared, "workflow" not in item.path.parts))
+
+
 CLASSES, DEPTH = 3, 4
 SIZES = {"train": 150, "val": 40, "test": 60}
 
