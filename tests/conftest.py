@@ -21,6 +21,7 @@ from raptor.teachers.build import assemble
 from raptor.teachers.files import save_teacher
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker has a file at a time; one has all that shares the finished run, and begins."""
     shared = [item for item in items if "finished" in item.fixturenames]
