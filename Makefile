@@ -17,7 +17,7 @@ smoke: .venv/ready
 	$(MAKE) figures CONFIG=config/smoke.yaml
 
 test: .venv/ready
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 
 bench: .venv/ready
 	$(BIN)/python -m benchmarks

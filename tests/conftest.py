@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from raptor.activations.manifest import TeacherFile
 from raptor.activations.write import Source, plan, prepare, seal, write_shards
@@ -21,14 +23,23 @@ from raptor.teachers.build import assemble
 from raptor.teachers.files import save_teacher
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+class Scheduling(LoadScopeScheduling):
+    """A worker takes a file at a time, or all that shares the finished run of the workflow."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::")[0]
+        return "finished" if Path(file).name in ("test_run.py", "test_report.py") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    return Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker has a file at a time; one has all that shares the finished run, and begins."""
-    shared = [item for item in items if "finished" in item.fixturenames]
-    for item in items:
-        name = "finished" if item in shared else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(name))
-    items.sort(key=lambda item: (item not in shared, "workflow" not in item.path.parts))
+    """The longest first, so that no worker is left with them in the end."""
+    items.sort(
+        key=lambda item: ("finished" not in item.fixturenames, "workflow" not in item.nodeid)
+    )
 
 
 CLASSES, DEPTH = 3, 4
