@@ -1,5 +1,6 @@
 """One list of dependencies: pyproject.toml; environment.yml and the lock follow it."""
 
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -25,7 +26,7 @@ def test_conda_ranges_equal_pip_ranges():
 
 def test_the_lock_pins_every_dependency():
     lock = (ROOT / "requirements.lock").read_text().lower()
-    extras = project()["optional-dependencies"]["dev"]
-    for requirement in project()["dependencies"] + extras:
+    extras = project()["optional-dependencies"].values()
+    for requirement in itertools.chain(project()["dependencies"], *extras):
         name = re.match(r"[\w-]+", requirement).group()
         assert re.search(rf"^{name}==", lock, re.M), name
