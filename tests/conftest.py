@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from checkout import finished, new_checkout  # noqa: F401
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -22,13 +23,15 @@ from raptor.teachers.adapter import Teacher
 from raptor.teachers.build import assemble
 from raptor.teachers.files import save_teacher
 
+SHARE_THE_FINISHED_RUN = ("test_run.py", "test_report.py", "test_cluster.py")
+
 
 class Scheduling(LoadScopeScheduling):
     """A worker takes a file at a time, or all that shares the finished run of the workflow."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::")[0]
-        return "finished" if Path(file).name in ("test_run.py", "test_report.py") else file
+        return "finished" if Path(file).name in SHARE_THE_FINISHED_RUN else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:

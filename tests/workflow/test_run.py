@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import random
@@ -14,14 +13,12 @@ import time
 import zipfile
 from pathlib import Path
 
-import pandas as pd
 import pytest
-import yaml
+from checkout import edited_config, tables
 from PIL import Image
 
 from raptor.config.load import load_yaml
 from raptor.config.teachers import TrainedTeacher
-from raptor.tables.cost import MEASURED
 from raptor.targets import dense_jobs, student_jobs
 
 ROOT = Path(__file__).parents[2]
@@ -73,33 +70,6 @@ def heads(*teachers: str, raptors_alone: bool = False) -> dict[str, int]:
     jobs = dense_jobs(SMOKE_CONFIG)
     asked = [job for job in jobs if job.teacher in teachers and (job.student or not raptors_alone)]
     return {"dense_probe": len(asked), "dense_examples": 2}
-
-
-def edited_config(checkout, **changes) -> tuple[str, str]:
-    """The smoke configuration with dotted keys changed, in a file of its own."""
-    raw = yaml.safe_load((checkout.path / "config/smoke.yaml").read_text())
-    for dotted, value in changes.items():
-        *parents, last = dotted.split("__")
-        section = raw
-        for parent in parents:
-            section = section.setdefault(parent, {})
-        section[last] = value
-    path = checkout.path / "config/edited.yaml"
-    path.write_text(yaml.safe_dump(raw))
-    return ("--configfile", str(path))
-
-
-def tables(checkout) -> dict[str, str]:
-    root = checkout.path / "results/smoke"
-    files = [*root.glob("tables/*.csv"), *root.glob("figures/*.csv"), *root.glob("figures/*.png")]
-    return {str(f.relative_to(root)): hashlib.sha256(_fixed(f)).hexdigest() for f in sorted(files)}
-
-
-def _fixed(file) -> bytes:
-    """What a clean run gives again: of the cost all but what was measured with a clock."""
-    if file.name != "table_cost.csv":
-        return file.read_bytes()
-    return pd.read_csv(file).drop(columns=MEASURED).to_csv().encode()
 
 
 def test_every_figure_and_table_is_there(finished):

@@ -21,8 +21,8 @@ rule branches:
         "../../environment.yml"
     threads: 1
     resources:
-        mem="1500MB",
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        mem=memory,
+        runtime=growing(240),
         gpu=GPU,
     params:
         config=leaves(experiment.similarity),

@@ -2,6 +2,7 @@
 import os
 import shutil
 import sys
+from glob import glob
 
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
@@ -21,9 +22,12 @@ if not workflow.configfiles:
 
 import yaml
 
-from raptor import targets
+from raptor import slurm, targets
 from raptor.config.load import ConfigError, load, refuse_repeated_keys
 from raptor.config.teachers import Architecture, TimmTeacher, TrainedTeacher, UntrainedTeacher
+from raptor.errors import RaptorError
+from raptor.files import digest
+from raptor.plan import store_grid
 from raptor.provenance import code_digest
 from raptor.student import Student
 from raptor.targets import (
@@ -89,6 +93,34 @@ def table(name):
 def script_code(name):
     """Digest of an adapter in workflow/scripts and of all the code that it runs."""
     return code_digest(f"workflow/scripts/{name}.py")
+
+
+def growing(amount, unit=None):
+    """A resource of which each attempt at a job asks for more than the one before."""
+    return lambda wildcards, attempt: f"{amount * attempt}{unit}" if unit else amount * attempt
+
+
+# Images whose states are in memory at once: a batch, or a row of chunks.
+TOGETHER = max(
+    experiment.activations.chunk_images,
+    *(
+        stage.batch_size
+        for recipe in experiment.recipes.values()
+        for stage in (recipe.stage1, recipe.stage2)
+        if stage is not None
+    ),
+)
+
+
+def memory(wildcards, attempt):
+    """Of a job that handles states: python and torch, and 16 times those of a batch in float32.
+
+    Sixteen: batches made ahead, and what training keeps of a batch for the way back.
+    """
+    teacher = wildcards.get("teacher") or next(iter(experiment.teachers))
+    images, states, tokens, width = store_grid(experiment, teacher).shape
+    batch = 4 * TOGETHER * states * tokens * width
+    return f"{(1500 + 16 * batch // 10**6) * attempt}MB"
 
 
 def leaves(section):
@@ -240,3 +272,14 @@ onstart:
     os.makedirs(RESULTS, exist_ok=True)
     with open(results("config.resolved.yaml"), "w") as file:
         yaml.safe_dump(leaves(experiment), file, sort_keys=False)
+    if workflow.executor_plugin.name == "slurm":
+        scripts = sorted(glob("workflow/scripts/*.py", root_dir=workflow.basedir))
+        try:
+            slurm.take_over(
+                workflow.scheduler._executor,
+                experiment=experiment.experiment,
+                content=digest([leaves(experiment), code_digest(*scripts)]),
+                logs=results("logs/slurm"),
+            )
+        except RaptorError as error:
+            raise WorkflowError(str(error))

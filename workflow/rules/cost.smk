@@ -26,8 +26,8 @@ if experiment.cost:
             "../../environment.yml"
         threads: 1
         resources:
-            mem="1500MB",
-            runtime=lambda wildcards, attempt: 60 * attempt,
+            mem=memory,
+            runtime=growing(60),
             gpu=GPU,
         params:
             config=leaves(COSTED),

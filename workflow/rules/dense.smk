@@ -12,8 +12,8 @@ if DENSE:
             "../../environment.yml"
         threads: lambda wildcards: dense_threads(wildcards.task)
         resources:
-            mem="3GB",
-            runtime=240,
+            mem=growing(3000, "MB"),
+            runtime=growing(240),
         params:
             task=lambda wildcards: dense_task(wildcards.task, whole=False),
             code=script_code("dense_samples"),
@@ -45,8 +45,8 @@ if DENSE:
             "../../environment.yml"
         threads: lambda wildcards: dense_threads(wildcards.task)
         resources:
-            mem=lambda wildcards: "8GB" if dense_threads(wildcards.task) > 1 else "2GB",
-            runtime=lambda wildcards, attempt: 1440 * attempt,
+            mem=memory,
+            runtime=growing(1440),
             gpu=GPU,
         params:
             task=lambda wildcards: dense_task(wildcards.task),
@@ -81,8 +81,8 @@ if DENSE:
             "../../environment.yml"
         threads: 1
         resources:
-            mem="2GB",
-            runtime=30,
+            mem=growing(2000, "MB"),
+            runtime=growing(30),
             gpu=GPU,
         params:
             task=lambda wildcards: dense_task(wildcards.task),

@@ -28,8 +28,8 @@ if experiment.dynamics is not None:
             "../../environment.yml"
         threads: 1
         resources:
-            mem="1500MB",
-            runtime=lambda wildcards, attempt: 240 * attempt,
+            mem=memory,
+            runtime=growing(240),
             gpu=GPU,
         params:
             config=lambda wildcards: leaves(experiment.dynamics) | {"teachers": [wildcards.teacher]},

@@ -22,12 +22,13 @@ for target in FIGURES:
         log:
             results(f"logs/figures/{target}.log"),
         priority: 20
+        localrule: True
         conda:
             "../../environment.yml"
         threads: 1
         resources:
-            mem="1GB",
-            runtime=10,
+            mem=growing(1000, "MB"),
+            runtime=growing(10),
         params:
             target=target,
             settings=leaves(getattr(experiment.figures, target)),
@@ -59,12 +60,13 @@ for target in PRINTED:
         log:
             results(f"logs/tables/{target}.print.log"),
         priority: 20
+        localrule: True
         conda:
             "../../environment.yml"
         threads: 1
         resources:
-            mem="1GB",
-            runtime=10,
+            mem=growing(1000, "MB"),
+            runtime=growing(10),
         params:
             target=target,
             code=code_digest("workflow/scripts/print_table.py", f"raptor/figures/{target}.py"),

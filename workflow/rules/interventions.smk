@@ -22,8 +22,8 @@ rule swaps:
         "../../environment.yml"
     threads: 1
     resources:
-        mem="1500MB",
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        mem=memory,
+        runtime=growing(240),
         gpu=GPU,
     params:
         config=lambda wildcards: leaves(experiment.swaps) | {"teachers": [wildcards.teacher]},

@@ -22,8 +22,8 @@ rule partition:
         "../../environment.yml"
     threads: 1
     resources:
-        mem="1GB",
-        runtime=30,
+        mem=growing(1000, "MB"),
+        runtime=growing(30),
     params:
         config=leaves(experiment.partition),
         seed=experiment.seed,

@@ -21,8 +21,8 @@ rule probe_teacher:
         "../../environment.yml"
     threads: 1
     resources:
-        mem="1500MB",
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        mem=memory,
+        runtime=growing(240),
         gpu=GPU,
     params:
         config=experiment.probes.model_dump(mode="json", exclude={"bootstrap"}),
@@ -55,8 +55,8 @@ rule probe_students:
         "../../environment.yml"
     threads: 1
     resources:
-        mem="1500MB",
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        mem=memory,
+        runtime=growing(240),
         gpu=GPU,
     params:
         config=leaves(experiment.probes),

@@ -23,8 +23,8 @@ rule raptor:
         "../../environment.yml"
     threads: 1
     resources:
-        mem="1500MB",
-        runtime=lambda wildcards, attempt: 720 * attempt,
+        mem=memory,
+        runtime=growing(720),
         gpu=GPU,
     params:
         recipes=lambda wildcards: {

@@ -14,12 +14,13 @@ rule report_page:
         results("report.html"),
     log:
         results("logs/report_page.log"),
+    localrule: True
     conda:
         "../../environment.yml"
     threads: 1
     resources:
-        mem="500MB",
-        runtime=10,
+        mem=growing(500, "MB"),
+        runtime=growing(10),
     params:
         experiment={
             "experiment": experiment.experiment,

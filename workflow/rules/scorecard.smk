@@ -46,12 +46,13 @@ rule scorecard_data:
     log:
         results("logs/tables/scorecard.log"),
     priority: 20
+    localrule: True
     conda:
         "../../environment.yml"
     threads: 1
     resources:
-        mem="1GB",
-        runtime=10,
+        mem=growing(1000, "MB"),
+        runtime=growing(10),
     params:
         subject={
             "teacher": JUDGED,

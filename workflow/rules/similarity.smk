@@ -17,8 +17,8 @@ rule similarity:
         "../../environment.yml"
     threads: 1
     resources:
-        mem="1500MB",
-        runtime=lambda wildcards, attempt: 120 * attempt,
+        mem=memory,
+        runtime=growing(120),
         gpu=GPU * STREAMED,
     params:
         config=leaves(experiment.similarity),

@@ -166,12 +166,13 @@ for target, inputs in TABLE_INPUTS.items():
         log:
             results(f"logs/tables/{target}.log"),
         priority: 20
+        localrule: True
         conda:
             "../../environment.yml"
         threads: 1
         resources:
-            mem="500MB",
-            runtime=10,
+            mem=growing(500, "MB"),
+            runtime=growing(10),
         params:
             target=target,
             extra=TABLE_PARAMS.get(target, {}),

@@ -14,8 +14,8 @@ rule samples:
         "../../environment.yml"
     threads: 4 if READS_FILES else 1
     resources:
-        mem="3GB" if READS_FILES else "1GB",
-        runtime=240 if READS_FILES else 30,
+        mem=growing(3000 if READS_FILES else 1000, "MB"),
+        runtime=growing(240 if READS_FILES else 30),
     params:
         data=leaves(experiment.data),
         code=script_code("samples"),
@@ -44,8 +44,8 @@ rule train_teacher:
         "../../environment.yml"
     threads: 1
     resources:
-        mem="1500MB",
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        mem=memory,
+        runtime=growing(240),
         gpu=GPU,
     params:
         spec=lambda wildcards: leaves(experiment.teachers[wildcards.teacher]),
@@ -76,8 +76,8 @@ rule untrained_teacher:
         "../../environment.yml"
     threads: 1
     resources:
-        mem="1GB",
-        runtime=30,
+        mem=growing(1000, "MB"),
+        runtime=growing(30),
         gpu=GPU,
     params:
         spec=lambda wildcards: architecture(wildcards.teacher),
@@ -107,8 +107,8 @@ rule checkpoint_teacher:
         "../../environment.yml"
     threads: 1
     resources:
-        mem="1GB",
-        runtime=30,
+        mem=growing(1000, "MB"),
+        runtime=growing(30),
     params:
         epoch=lambda wildcards: experiment.teachers[wildcards.teacher].epoch,
         code=script_code("checkpoint_teacher"),
@@ -137,8 +137,8 @@ rule timm_teacher:
         "../../environment.yml"
     threads: 1
     resources:
-        mem="2GB",
-        runtime=30,
+        mem=growing(2000, "MB"),
+        runtime=growing(30),
     params:
         spec=lambda wildcards: leaves(timm_spec(wildcards.teacher)),
         data=leaves(experiment.data),

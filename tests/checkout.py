@@ -1,7 +1,8 @@
-"""A private checkout for tests that run Snakemake, edit the code, and run it again."""
+"""Private checkouts for tests that run Snakemake, edit the code, and run it again."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -10,9 +11,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
 import pytest
+import yaml
 
-ROOT = Path(__file__).parents[2]
+from raptor.tables.cost import MEASURED
+
+ROOT = Path(__file__).parents[1]
 PARTS = ["Snakefile", "workflow", "raptor", "config", "profiles", "environment.yml"]
 
 
@@ -60,6 +65,34 @@ def copy_checkout(path: Path) -> Checkout:
         else:
             shutil.copy(source, path / part)
     return Checkout(path)
+
+
+def edited_config(checkout: Checkout, **changes: object) -> tuple[str, str]:
+    """The smoke configuration with dotted keys changed, in a file of its own."""
+    raw = yaml.safe_load((checkout.path / "config/smoke.yaml").read_text())
+    for dotted, value in changes.items():
+        *parents, last = dotted.split("__")
+        section = raw
+        for parent in parents:
+            section = section.setdefault(parent, {})
+        section[last] = value
+    path = checkout.path / "config/edited.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    return ("--configfile", str(path))
+
+
+def tables(checkout: Checkout) -> dict[str, str]:
+    """File -> checksum, of what two runs of the smoke experiment must have in common."""
+    root = checkout.path / "results/smoke"
+    files = [*root.glob("tables/*.csv"), *root.glob("figures/*.csv"), *root.glob("figures/*.png")]
+    return {str(f.relative_to(root)): hashlib.sha256(_fixed(f)).hexdigest() for f in sorted(files)}
+
+
+def _fixed(file: Path) -> bytes:
+    """What a clean run gives again: of the cost all but what was measured with a clock."""
+    if file.name != "table_cost.csv":
+        return file.read_bytes()
+    return pd.read_csv(file).drop(columns=MEASURED).to_csv().encode()
 
 
 @pytest.fixture
