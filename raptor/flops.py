@@ -12,12 +12,13 @@ convolutions, a multiplication and an addition counting as 2.
 
 from __future__ import annotations
 
+import math
+
 from raptor.config.data import DataConfig
 from raptor.config.shape import Shape, block_parameters
 from raptor.config.students import Recipe, Stage, Stage1
 from raptor.config.teachers import conv_stem_layers
 from raptor.tokens import TokenLayout
-from raptor.training.schedules import teacher_forcing
 
 BACKWARD = 2  # forward passes that a backward pass costs
 FLOAT = 4  # bytes
@@ -75,11 +76,12 @@ def step_applications(stage: Stage, depth: int, k: int) -> int:
     """Block applications per image over all steps of a stage, forward."""
     if not isinstance(stage, Stage1):
         return stage.steps * depth
-    forcing = stage.teacher_forcing
-    settings = {"start": forcing.start, "end": forcing.end, "anneal": forcing.anneal}
-    both = sum(
-        0 < teacher_forcing(step, steps=stage.steps, **settings) < 1 for step in range(stage.steps)
-    )
+    # Both terms are computed where 0 < λ < 1: strictly between the ends, or at one inside.
+    forcing, annealed = stage.teacher_forcing, math.ceil(stage.teacher_forcing.anneal * stage.steps)
+    first, last = 0 < forcing.start < 1, 0 < forcing.end < 1
+    both = (stage.steps - annealed) * last
+    if annealed:
+        both += first + (annealed - 1) * (first or last or forcing.start != forcing.end)
     return stage.steps * depth + both * (depth - k)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -20,7 +22,7 @@ from raptor.config.activations import ActivationsConfig
 from raptor.config.data import DataConfig, Splits
 from raptor.config.dynamics import PerturbationConfig
 from raptor.config.load import load, load_yaml
-from raptor.config.students import Recipe
+from raptor.config.students import Recipe, Stage1
 from raptor.config.teachers import TeacherTraining, TrainedTeacher
 from raptor.cost import count_flops, last_state, parameters, profiled_peak
 from raptor.dynamics.perturbation import deviations
@@ -43,6 +45,7 @@ from raptor.teachers.train import train_teacher
 from raptor.throughput import training_flops
 from raptor.tokens import TokenLayout
 from raptor.training.losses import stage1_losses, stage2_loss
+from raptor.training.schedules import teacher_forcing
 
 ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
@@ -108,8 +111,8 @@ def test_a_training_step_costs_three_passes():
 def test_steps_of_both_stages(forcing):
     """One step with λ = `forcing`, and one of stage 2, counted with their backward passes."""
     spec = SPECS["patch"]
-    given = {"start": forcing, "end": forcing, "anneal": 0.0}
-    stage1 = {**STAGE, "steps": 1, "teacher_forcing": given}
+    settings = {"start": forcing, "end": forcing, "anneal": 0.0}
+    stage1 = {**STAGE, "steps": 1, "teacher_forcing": settings}
     recipe = Recipe(depth_scaling=False, stage1=stage1, stage2={**STAGE, "steps": 1})
     raptor = build_raptor(recipe, LABELS, build_teacher(spec, DATA, num_classes=10), 0)
     states = torch.randn(8, 6, layout_of(spec.shape, DATA).total, spec.width)
@@ -124,6 +127,17 @@ def test_steps_of_both_stages(forcing):
         expected = 3 * 8 * applied * raptor_flops(recipe, spec.shape, DATA)
         # The first block of a chain needs no gradient of its input.
         assert counted(work) == pytest.approx(expected, rel=0.2)
+
+
+share = st.sampled_from([0.0, 0.25, 0.3, 1.0])
+
+
+@given(st.integers(1, 20), share, share, share)
+def test_steps_in_which_both_losses_are_computed(steps, start, end, anneal):
+    forcing = {"start": start, "end": end, "anneal": anneal}
+    stage = Stage1(steps=steps, teacher_forcing=forcing)
+    both = sum(0 < teacher_forcing(step, steps=steps, **forcing) < 1 for step in range(steps))
+    assert step_applications(stage, depth=7, k=3) == 7 * steps + (7 - 3) * both
 
 
 def test_work_of_a_student():
