@@ -1,10 +1,13 @@
-"""Which device to compute on."""
+"""Which device to compute on, and how."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 
 import torch
+from torch import nn
 
 from raptor.errors import RaptorError
 
@@ -23,3 +26,20 @@ def resolve_device(name: str) -> torch.device:
             f"use one of {[n for n, there in present.items() if there]} or auto"
         )
     return torch.device(name)
+
+
+def autocasting(device: torch.device, autocast: str) -> AbstractContextManager:
+    """Where products are computed in 16 bits: inside, on CUDA, if `autocast` is `bfloat16`."""
+    wanted = autocast == "bfloat16"
+    if wanted and device.type != "cuda":
+        log.info("autocast: %s is for CUDA, off on %s", autocast, device)
+    return torch.autocast("cuda", torch.bfloat16, enabled=wanted and device.type == "cuda")
+
+
+def compile_modules(modules: Iterable[nn.Module], device: torch.device, compiled: bool) -> None:
+    """Compile modules in place, on CUDA, if `compiled`; their weights keep their names."""
+    if compiled and device.type != "cuda":
+        log.info("compile: is for CUDA, off on %s", device)
+    elif compiled:
+        for module in modules:
+            module.compile()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ class Job:
     """Facts of the running job that are not science."""
 
     identity: str  # digest of parameters, code and inputs: what a resumed state must match
-    asked: str  # device as the configuration has it
+    config: Mapping[str, Any]  # of the experiment: device, gpus, compile
+    log: Path
+    title: str
     used: str = "cpu"  # until `device` is asked for
 
     @property
@@ -31,9 +34,21 @@ class Job:
         """The `torch.device` to compute on."""
         from raptor.device import resolve_device  # torch is loaded only by jobs that need it
 
-        device = resolve_device(self.asked)
+        device = resolve_device(self.config.get("device", "auto"))
         self.used = str(device)
         return device
+
+    def train(self, function: Callable[..., None], **arguments: Any) -> None:
+        """Call a training, told how to compute as well, in as many processes as are asked for."""
+        from raptor.training.distributed import launch
+
+        processes = self.config.get("gpus", 1)
+        arguments |= {"device": self.device, "compiled": self.config.get("compile", False)}
+        if processes == 1:
+            function(**arguments)
+        else:
+            begin = partial(_join_log, self.log, self.title)
+            launch(function, arguments, processes=processes, begin=begin)
 
 
 @contextmanager
@@ -53,7 +68,7 @@ def job(snakemake: Any) -> Iterator[Job]:
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(snakemake.threads)
     started = time.monotonic()
-    running = Job(identity, snakemake.config.get("device", "auto"))
+    running = Job(identity, snakemake.config, Path(snakemake.log[0]), title)
     try:
         yield running
     except RaptorError as error:
@@ -88,10 +103,17 @@ def _checksum(path: Path) -> str:
     return sha256(path) if path.is_file() else "folder" if path.is_dir() else "absent"
 
 
-def _log_to(path: Path, title: str) -> None:
+def _join_log(path: Path, title: str, rank: int) -> None:
+    """In a process of a training: the first one says how it goes, the others what goes wrong."""
+    _log_to(path, title if rank == 0 else f"{title} [{rank}]", mode="a")
+    if rank > 0:
+        log.setLevel(logging.WARNING)
+
+
+def _log_to(path: Path, title: str, mode: str = "w") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     form = logging.Formatter(f"%(asctime)s {title}: %(message)s", "%H:%M:%S")
-    for handler in (logging.FileHandler(path, mode="w"), logging.StreamHandler(sys.stderr)):
+    for handler in (logging.FileHandler(path, mode=mode), logging.StreamHandler(sys.stderr)):
         handler.setFormatter(form)
         log.addHandler(handler)
     log.setLevel(logging.INFO)

@@ -81,8 +81,11 @@ class Activations:
         seed: int,
         first_step: int = 0,
         layers: Sequence[int] | None = None,
+        part: tuple[int, int] = (0, 1),
     ) -> Iterator[Batch]:
         """Endless shuffled batches, from batch `first_step` on; batch i depends on (seed, i) alone.
+
+        With `part` (r, n), every n-th image of each batch, from its r-th on; n divides the batch.
 
         `raptor.activations.order` says how images are shuffled; no image comes twice in an
         epoch, and an epoch's last, partial batch is dropped. Inside a batch images stand sorted.
@@ -97,8 +100,10 @@ class Activations:
             )
         size = self.manifest.grid.chunk_images
         order = batch_order((first, last), size, batch_size, seed, first_step)
+        number, parts = part
+        mine = (images[number::parts] for images in order)
         labels, chosen = torch.from_numpy(self.labels), self._chosen(layers)
-        return batches(self._states, labels, order, batch_size, chosen)
+        return batches(self._states, labels, mine, batch_size // parts, chosen)
 
     def _chosen(self, layers: Sequence[int] | None) -> list[int]:
         states = self.shape[1]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def inconsistencies(config: Experiment) -> list[str]:
     """What is wrong between the sections, a sentence each that starts with the key."""
-    faults = [*_data_faults(config), *_teacher_faults(config)]
+    faults = [*_data_faults(config), *_teacher_faults(config), *_process_faults(config)]
     if faults:  # the rest needs sound teachers
         return faults
     faults = [*_partition_faults(config), *_student_faults(config), *_figure_faults(config)]
@@ -63,6 +63,26 @@ def _data_faults(config: Experiment) -> list[str]:
             f"activations.chunk_images {store.chunk_images}"
         )
     return faults
+
+
+def _process_faults(config: Experiment) -> list[str]:
+    """Each process of a training gets as many images of a batch as the others."""
+    sizes = {
+        f"recipes.{name}.{stage}.batch_size": getattr(recipe, stage).batch_size
+        for name, recipe in config.recipes.items()
+        for stage in ("stage1", "stage2")
+        if getattr(recipe, stage) is not None
+    } | {
+        f"teachers.{name}.training.batch_size": spec.training.batch_size
+        for name, spec in config.teachers.items()
+        if isinstance(spec, TrainedTeacher)
+    }
+    return [
+        f"{key}: {size} images cannot be shared out evenly among gpus: {config.gpus}; take a "
+        f"multiple of {config.gpus}"
+        for key, size in sizes.items()
+        if size % config.gpus
+    ]
 
 
 def _probe_faults(config: Experiment) -> list[str]:

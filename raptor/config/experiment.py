@@ -19,7 +19,7 @@ from raptor.config.consistency import inconsistencies
 from raptor.config.data import DataConfig
 from raptor.config.dense import DenseConfig
 from raptor.config.dynamics import DynamicsConfig
-from raptor.config.fields import EVERY, Name, NonNegativeInt, Section
+from raptor.config.fields import EVERY, Name, NonNegativeInt, PositiveInt, Section
 from raptor.config.figures import FiguresConfig
 from raptor.config.shape import Shape
 from raptor.config.students import Recipe, StudentGrid
@@ -38,6 +38,9 @@ class Experiment(Section):
     experiment: Name
     seed: NonNegativeInt = 0
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    gpus: PositiveInt = 1  # of one training, a process each
+    autocast: Literal["none", "bfloat16"] = "none"  # of trainings, on CUDA
+    compile: bool = False  # what is trained, on CUDA
     data: DataConfig
     teachers: dict[Name, Teacher] = Field(min_length=1)
     activations: ActivationsConfig = ActivationsConfig()

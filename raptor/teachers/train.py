@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from raptor.config.data import DataConfig
 from raptor.config.teachers import Architecture, TeacherTraining, TrainedTeacher
 from raptor.data.split import ImageSplit, open_split
+from raptor.device import autocasting, compile_modules
 from raptor.errors import RaptorError
 from raptor.files import replacing
 from raptor.seeds import derive_seed
@@ -25,6 +26,7 @@ from raptor.teachers.augment import augment
 from raptor.teachers.build import build_teacher
 from raptor.teachers.evaluate import evaluate
 from raptor.teachers.files import load_teacher, save_teacher, teacher_facts
+from raptor.training import distributed
 from raptor.training.checkpoint import Checkpoint
 from raptor.training.loop import fit
 from raptor.training.schedules import warmup_linear
@@ -45,6 +47,8 @@ def train_teacher(
     state: Path,
     identity: str,
     device: torch.device,
+    autocast: str = "none",
+    compiled: bool = False,
 ) -> None:
     """Train the teacher of `spec` from scratch and write its weights, facts and history.
 
@@ -62,13 +66,16 @@ def train_teacher(
         )
     per_epoch = spec.training.steps_per_epoch(len(splits["train"]))
     teacher = build_teacher(spec, data, splits["train"].num_classes).to(device)
+    compile_modules([teacher], device, compiled)
     optimizer = _optimizer(teacher, spec.training)
-    torch.manual_seed(derive_seed(spec.seed, "teacher", "stochastic depth"))  # `fit` keeps it
+    # `fit` keeps it. Each process draws which of its own images skip a block.
+    own = [distributed.rank()] if distributed.rank() else []
+    torch.manual_seed(derive_seed(spec.seed, "teacher", "stochastic depth", *own))
     checkpoint = Checkpoint(state, identity)
     rows = fit(
         title=output.stem,
         steps=spec.training.epochs * per_epoch,
-        step=_step(teacher, optimizer, spec, splits["train"], device, state),
+        step=_step(teacher, optimizer, spec, splits["train"], device, state, autocast),
         parts={"teacher": teacher, "optimizer": optimizer},
         checkpoint=checkpoint,
         validate=lambda: {
@@ -76,6 +83,8 @@ def train_teacher(
         },
         validate_every=per_epoch * math.ceil(spec.training.epochs / _VALIDATIONS),
     )
+    if distributed.rank() > 0:
+        return
     _keep(teacher, spec.training.epochs, spec, state)
     for epoch in sorted(set(spec.training.checkpoint_epochs)):
         kept = load_teacher(_epoch_file(state, epoch), device)
@@ -152,9 +161,11 @@ def _step(
     train: ImageSplit,
     device: torch.device,
     state: Path,
+    autocast: str,
 ) -> Callable[[int], dict[str, float]]:
     """The function that takes optimiser step `index`; its images depend on (seed, index) alone."""
     training, parameters = spec.training, list(teacher.parameters())
+    parallel, casting = distributed.parallel(teacher), autocasting(device, autocast)
     per_epoch = training.steps_per_epoch(len(train))
     schedule = functools.partial(
         warmup_linear,
@@ -177,10 +188,12 @@ def _step(
         start = position * training.batch_size
         chosen = order(epoch)[start : start + training.batch_size]
         generator = _generator(spec.seed, "augmentation", index)
+        # Of the whole batch, so that an image is changed as it would be in one process.
         images = augment(train.images(chosen).to(device), training.augmentation, generator)
-        loss = F.cross_entropy(
-            teacher(images), labels[chosen].to(device), label_smoothing=training.label_smoothing
-        )
+        images, truth = distributed.share(images), distributed.share(labels[chosen]).to(device)
+        with casting:
+            logits = parallel(images)
+            loss = F.cross_entropy(logits, truth, label_smoothing=training.label_smoothing)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, training.clip_norm)
@@ -202,7 +215,7 @@ def _keep(teacher: Teacher, epoch: int, spec: TrainedTeacher, state: Path) -> No
     They wait in the state folder: what a job has already put in its output folder is gone when
     the job is interrupted and run again.
     """
-    if epoch in spec.training.checkpoint_epochs:
+    if epoch in spec.training.checkpoint_epochs and distributed.rank() == 0:
         save_teacher(teacher, _epoch_file(state, epoch))
 
 

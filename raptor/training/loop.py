@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from raptor.errors import RaptorError
+from raptor.training import distributed
 from raptor.training.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,9 @@ def fit(
     `step` (1-based), the means of the metrics since the row before, and what `validate` returns.
     Training that is complete in the checkpoint is only loaded. SIGTERM and SIGINT save and exit
     with status 143 after the step under way.
+
+    Of several processes (`raptor.training.distributed`) all stop after the same step, metrics are
+    means over them, and the first one writes the checkpoint, with the random state of each.
     """
     first, history, window = _resume(checkpoint, parts)
     if first:
@@ -48,7 +52,8 @@ def fit(
     started = logged = saved = time.monotonic()
     with _stop_signal() as stopping:
         for index in range(first, steps):
-            metrics = step(index)
+            due = checkpoint is not None and time.monotonic() - saved > SAVE_SECONDS
+            metrics, (stop, save) = distributed.means(step(index), stopping.is_set(), due)
             if infinite := [key for key, value in metrics.items() if not math.isfinite(value)]:
                 raise RaptorError(
                     f"{title}: the {infinite[0]} is not finite at step {index + 1}; lower the "
@@ -71,12 +76,14 @@ def fit(
                 )  # fmt: skip
                 logged = now
             # The last step is kept too: what comes next may be interrupted as well.
-            if checkpoint and (stopping.is_set() or done == steps or now - saved > SAVE_SECONDS):
-                checkpoint.save(_state(parts, done, history, window), done)
+            if checkpoint and (stop or done == steps or save):
+                state = _state(parts, done, history, window)
+                if distributed.rank() == 0:
+                    checkpoint.save(state, done)
                 saved = time.monotonic()
-            if stopping.is_set():
+            if stop:
                 log.info("%s: stopped at step %d; run again to continue", title, done)
-                raise SystemExit(143)
+                raise SystemExit(distributed.STOPPED)
     return history
 
 
@@ -90,9 +97,14 @@ def _state(parts: Mapping[str, Any], step: int, history: list, window: list) -> 
         "history": history,
         "window": window,
         "parts": {name: part.state_dict() for name, part in parts.items()},
-        "rng": torch.get_rng_state(),
-        "rng_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "rng": distributed.gathered(_random_state()),  # by rank
     }
+
+
+def _random_state() -> list[torch.Tensor]:
+    """Of the processor, and of the GPU in use."""
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else states
 
 
 def _resume(checkpoint: Checkpoint | None, parts: Mapping[str, Any]) -> tuple[int, list, list]:
@@ -101,9 +113,11 @@ def _resume(checkpoint: Checkpoint | None, parts: Mapping[str, Any]) -> tuple[in
         return 0, [], []
     for name, part in parts.items():
         part.load_state_dict(state["parts"][name])
-    torch.set_rng_state(state["rng"])
-    for device, rng in enumerate(state["rng_cuda"][: torch.cuda.device_count()]):
-        torch.cuda.set_rng_state(rng, device)
+    if distributed.rank() < len(state["rng"]):  # a process more than there were keeps its own
+        on_cpu, *on_gpu = state["rng"][distributed.rank()]
+        torch.set_rng_state(on_cpu)
+        if on_gpu and torch.cuda.is_available():
+            torch.cuda.set_rng_state(on_gpu[0])
     return state["step"], state["history"], state["window"]
 
 

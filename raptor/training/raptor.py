@@ -14,6 +14,7 @@ import torch
 
 from raptor.activations.read import Activations
 from raptor.config.students import Recipe
+from raptor.device import compile_modules
 from raptor.errors import RaptorError
 from raptor.files import digest, sha256, write_json
 from raptor.models.files import load_raptor, raptor_facts, save_raptor
@@ -25,6 +26,7 @@ from raptor.seeds import derive_seed
 from raptor.stored import open_teacher
 from raptor.student import Student
 from raptor.teachers.adapter import Teacher
+from raptor.training import distributed
 from raptor.training.checkpoint import Checkpoint
 from raptor.training.history import write_history
 from raptor.training.loop import fit
@@ -49,6 +51,8 @@ def train_raptors(
     code: str,
     device: torch.device,
     seed: int,
+    autocast: str = "none",
+    compiled: bool = False,
 ) -> None:
     """Train `students` on the stored states and write the index `output`.
 
@@ -60,11 +64,12 @@ def train_raptors(
     whichever job made it; one that was interrupted continues from the folder `state`, where
     nothing of it is left in the end. The index holds, for each student, `file, sha256, teacher,
     recipe, method, k, seed, segments, labels (1..k by layer), parameters, steps, seconds` (of the
-    last run, where it was interrupted) and `r2`, on the validation split.
+    last run, where it was interrupted) and `r2`, on the validation split. `autocast` and `compiled`
+    are of `raptor.device`.
     """
     model, store = open_teacher(teacher, activations, device)
     cuts = {path.stem: path for path in partitions}
-    shared = [code, seed, sha256(teacher), sha256(activations)]
+    shared = [code, seed, sha256(teacher), sha256(activations), autocast]
     entries = []
     for student in students:
         cut = read_partition(cuts[student.partition], student.seed)
@@ -84,13 +89,19 @@ def train_raptors(
                 state=own,
                 identity=identity,
                 seed=derive_seed(seed, "raptor", *student),
+                autocast=autocast,
+                compiled=compiled,
             )
             facts |= _results(raptor, history) | {"seconds": round(time.monotonic() - started, 2)}
+            if distributed.rank() > 0:
+                continue
             write_history(_history_path(path), history)
             save_raptor(raptor, path, identity=identity, **facts)
-        _forget(own)
-        entries.append(_entry(path, output.parent, cut))
-    write_json(output, {"students": entries})
+        if distributed.rank() == 0:
+            _forget(own)
+            entries.append(_entry(path, output.parent, cut))
+    if distributed.rank() == 0:
+        write_json(output, {"students": entries})
 
 
 def train_raptor(
@@ -103,6 +114,8 @@ def train_raptor(
     state: Path,
     identity: str,
     seed: int,
+    autocast: str = "none",
+    compiled: bool = False,
 ) -> tuple[Raptor, History]:
     """One student and, by stage, the rows of `raptor.training.loop.fit`.
 
@@ -114,12 +127,14 @@ def train_raptor(
     raptor = build_raptor(recipe, labels, teacher, derive_seed(seed, "initialise"))
     device = next(teacher.parameters()).device
     raptor = raptor.to(device).train()
+    compile_modules(raptor.blocks, device, compiled)
     history: History = {}
     for name, trainer in _STAGES.items():
         settings = getattr(recipe, name)
         if settings is None:
             continue
-        training = trainer(raptor, store, recipe, settings, derive_seed(seed, name), device)
+        own = derive_seed(seed, name)
+        training = trainer(raptor, store, recipe, settings, own, device, autocast)
         history[name] = fit(
             title=f"{title} {name}",
             steps=settings.steps,

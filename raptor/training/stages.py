@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,13 +12,26 @@ from torch.nn.utils import clip_grad_norm_
 
 from raptor.activations.read import Activations
 from raptor.config.students import Recipe, Stage, Stage1
+from raptor.device import autocasting
 from raptor.models.raptor import Raptor
+from raptor.training import distributed
 from raptor.training.history import error_names
 from raptor.training.losses import loss_weights, mean_square, stage1_losses, stage2_loss
 from raptor.training.schedules import teacher_forcing, warmup_cosine
 from raptor.training.validation import Rollout, closed_loop, measure, open_segments
 
 _VALIDATION_BATCH = 256  # images
+
+
+class Losses(nn.Module):
+    """The losses of a Raptor as one forward pass, which is what torch makes parallel."""
+
+    def __init__(self, raptor: Raptor, losses: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.raptor, self._losses = raptor, losses
+
+    def forward(self, *arguments: Any) -> torch.Tensor:
+        return self._losses(self.raptor, *arguments)
 
 
 class Training(ABC):
@@ -27,6 +41,7 @@ class Training(ABC):
     step depends on its number, the weights and the optimiser alone.
     """
 
+    losses: Callable[..., torch.Tensor]  # of the Raptor, states, weights and what else there is
     # Metric -> how the states are predicted whose R² on the validation split it is.
     rollouts: Mapping[str, Rollout] = {"r2": closed_loop}
 
@@ -38,9 +53,11 @@ class Training(ABC):
         settings: Stage,
         seed: int,
         device: torch.device,
+        autocast: str = "none",
     ) -> None:
         self.raptor, self.store, self.settings = raptor, store, settings
         self.seed, self.device = seed, device
+        self.autocasting = autocasting(device, autocast)
         # One optimiser for all blocks: AdamW treats each number by itself, so that this is the
         # same as one for each block.
         self.optimizer = torch.optim.AdamW(
@@ -48,10 +65,11 @@ class Training(ABC):
         )
         scale_LT = None
         if recipe.loss_scale == "layer_mean_square":
-            # From the first batch, so that it is the same after an interruption.
-            scale_LT = mean_square(next(self._train_states(0))).cpu()
+            # From the whole first batch: the same after an interruption, and in each process.
+            scale_LT = mean_square(next(self._train_states(0, part=(0, 1)))).cpu()
         weights_LT = loss_weights(raptor.labels, store.layout, settings, scale_LT)
         self.weights_LT = weights_LT.to(device)
+        self.parallel = distributed.parallel(Losses(raptor, type(self).losses))
         self._states: Iterator[torch.Tensor] | None = None
 
     @abstractmethod
@@ -61,7 +79,7 @@ class Training(ABC):
     def step(self, index: int) -> dict[str, float]:
         """Optimiser step `index`, from 0, on batch `index`; returns its metrics."""
         if self._states is None:
-            self._states = self._train_states(index)
+            self._states = self._train_states(index, (distributed.rank(), distributed.world()))
         metrics = self.accumulate(next(self._states), index)
         for group in self.optimizer.param_groups:
             group["lr"] = warmup_cosine(
@@ -85,8 +103,9 @@ class Training(ABC):
                 metrics |= error_names(fidelity.mean_squared_errors())
         return metrics
 
-    def _train_states(self, first: int) -> Iterator[torch.Tensor]:
-        batches = self.store.batches("train", self.settings.batch_size, self.seed, first)
+    def _train_states(self, first: int, part: tuple[int, int]) -> Iterator[torch.Tensor]:
+        size = self.settings.batch_size
+        batches = self.store.batches("train", size, self.seed, first, part=part)
         device = self.device  # not `self`, which would keep itself and the batches alive
         return (batch.states.to(device) for batch in batches)
 
@@ -103,6 +122,7 @@ class SegmentTraining(Training):
     """Stage 1: each block alone on its own layers, its own loss, its own clipping (§Method 4)."""
 
     settings: Stage1
+    losses = staticmethod(stage1_losses)
     rollouts: Mapping[str, Rollout] = {"r2": closed_loop, "r2_open": open_segments}
 
     def accumulate(self, states_BSTD: torch.Tensor, index: int) -> dict[str, float]:
@@ -110,7 +130,8 @@ class SegmentTraining(Training):
         forcing = teacher_forcing(
             index, steps=self.settings.steps, **self.settings.teacher_forcing.model_dump()
         )
-        losses_K = stage1_losses(self.raptor, states_BSTD, self.weights_LT, forcing)
+        with self.autocasting:
+            losses_K = self.parallel(states_BSTD, self.weights_LT, forcing)
         losses_K.sum().backward()
         norm = max(self._clip(block) for block in self.raptor.blocks)
         return {"loss": losses_K.mean().item(), "lambda": forcing, "gradient_norm": norm}
@@ -119,8 +140,11 @@ class SegmentTraining(Training):
 class ClosedLoopTraining(Training):
     """Stage 2: all blocks joined, closed loop from a_0 over all layers (§Method 5)."""
 
+    losses = staticmethod(stage2_loss)
+
     def accumulate(self, states_BSTD: torch.Tensor, index: int) -> dict[str, float]:
-        loss = stage2_loss(self.raptor, states_BSTD, self.weights_LT)
+        with self.autocasting:
+            loss = self.parallel(states_BSTD, self.weights_LT)
         loss.backward()
         norm = self._clip(self.raptor)
         return {"loss": loss.item(), "lambda": 0.0, "gradient_norm": norm}

@@ -21,17 +21,18 @@ rule raptor:
     priority: lambda wildcards: training_steps(wildcards) / 1e9
     conda:
         "../../environment.yml"
-    threads: 1
+    threads: experiment.gpus
     resources:
         mem=memory,
         runtime=growing(720),
-        gpu=GPU,
+        gpu=GPU * experiment.gpus,
     params:
         recipes=lambda wildcards: {
             name: leaves(experiment.recipes[name]) for name in student_job(wildcards).recipes
         },
         students=lambda wildcards: [list(student) for student in student_job(wildcards).students],
         seed=experiment.seed,
+        autocast=experiment.autocast,
         state=results(".state/raptor/{teacher}"),
         code=script_code("raptor"),
     message:

@@ -42,14 +42,15 @@ rule train_teacher:
     priority: 10
     conda:
         "../../environment.yml"
-    threads: 1
+    threads: experiment.gpus
     resources:
         mem=memory,
         runtime=growing(240),
-        gpu=GPU,
+        gpu=GPU * experiment.gpus,
     params:
         spec=lambda wildcards: leaves(experiment.teachers[wildcards.teacher]),
         data=leaves(experiment.data),
+        autocast=experiment.autocast,
         state=results(".state/teachers/{teacher}"),
         code=script_code("train_teacher"),
     message:

@@ -8,10 +8,11 @@ from raptor.student import Student
 from raptor.training.raptor import train_raptors
 
 with job(snakemake) as run:
-    train_raptors(
+    run.train(
+        train_raptors,
         teacher=Path(snakemake.input.weights),
         activations=Path(snakemake.input.activations),
-        partitions=map(Path, snakemake.input.partitions),
+        partitions=[Path(path) for path in snakemake.input.partitions],
         recipes={
             name: Recipe.model_validate(recipe) for name, recipe in snakemake.params.recipes.items()
         },
@@ -19,6 +20,6 @@ with job(snakemake) as run:
         output=Path(snakemake.output[0]),
         state=Path(snakemake.params.state),
         code=snakemake.params.code,
-        device=run.device,
+        autocast=snakemake.params.autocast,
         seed=snakemake.params.seed,
     )

@@ -8,12 +8,13 @@ from raptor.job import job
 from raptor.teachers.train import train_teacher
 
 with job(snakemake) as run:
-    train_teacher(
+    run.train(
+        train_teacher,
         spec=TrainedTeacher.model_validate(snakemake.params.spec),
         data=DataConfig.model_validate(snakemake.params.data),
         output=Path(snakemake.output.weights),
         history=Path(snakemake.output.history),
         state=Path(snakemake.params.state),
         identity=run.identity,
-        device=run.device,
+        autocast=snakemake.params.autocast,
     )
