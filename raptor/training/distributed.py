@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -20,6 +21,8 @@ from raptor.errors import RaptorError
 
 Batch = TypeVar("Batch", bound=Sequence)
 
+# A process that failed because another one did waits so long, so that the other one is seen first.
+FIRST_SECONDS = 3.0
 STOPPED = 128 + signal.SIGTERM  # exit status of a training that was told to stop
 
 
@@ -126,8 +129,11 @@ def _process(
     begin(rank())
     try:
         record(function)(**arguments)  # keeps the message of an error for the process that waits
-    finally:
-        dist.destroy_process_group()
+    except Exception as error:
+        if not isinstance(error, RaptorError):
+            time.sleep(FIRST_SECONDS)
+        raise
+    dist.destroy_process_group()
 
 
 def _message(failure: Any) -> str:

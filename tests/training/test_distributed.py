@@ -19,7 +19,7 @@ from test_train_raptors import DATA, PAPER, PHASE_MEAN, inputs  # noqa: F401
 import raptor.teachers.train
 from raptor.activations.read import Activations
 from raptor.config.teachers import Augmentation, TeacherTraining, TrainedTeacher
-from raptor.device import autocasting
+from raptor.device import autocasting, compile_modules
 from raptor.errors import RaptorError
 from raptor.models.initialise import build_raptor
 from raptor.student import Student
@@ -218,11 +218,24 @@ def test_what_fails_in_one_process_ends_all_in_its_words():
         launch(broken)
 
 
-def test_sixteen_bits_and_compiling_are_for_cuda(caplog):
+def test_sixteen_bits_are_for_cuda(caplog, monkeypatch):
     with caplog.at_level("INFO"), autocasting(CPU, "bfloat16"):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
     assert caplog.messages == ["autocast: bfloat16 is for CUDA, off on cpu"]
-    with autocasting(torch.device("cuda"), "bfloat16"):
-        assert torch.is_autocast_enabled("cuda")
-    with autocasting(torch.device("cuda"), "none"):
-        assert not torch.is_autocast_enabled("cuda")
+    monkeypatch.setattr(torch, "autocast", lambda *given, **named: (*given, named["enabled"]))
+    cuda = torch.device("cuda")
+    assert autocasting(cuda, "bfloat16") == ("cuda", torch.bfloat16, True)
+    assert autocasting(cuda, "none") == ("cuda", torch.bfloat16, False)
+
+
+def test_compiling_is_for_cuda_and_keeps_the_names_of_weights(caplog):
+    module = torch.nn.Linear(2, 2)
+    with caplog.at_level("INFO"):
+        compile_modules([module], CPU, compiled=True)
+    assert caplog.messages == ["compile: is for CUDA, off on cpu"]
+    assert module._compiled_call_impl is None
+    compile_modules([module], torch.device("cuda"), compiled=False)
+    assert module._compiled_call_impl is None
+    compile_modules([module], torch.device("cuda"), compiled=True)
+    assert module._compiled_call_impl is not None
+    assert list(module.state_dict()) == ["weight", "bias"]
