@@ -77,7 +77,7 @@ def edited_config(checkout: Checkout, **changes: object) -> tuple[str, str]:
             section = section.setdefault(parent, {})
         section[last] = value
     path = checkout.path / "config/edited.yaml"
-    path.write_text(yaml.safe_dump(raw))
+    path.write_text(yaml.safe_dump(raw, sort_keys=False))
     return ("--configfile", str(path))
 
 

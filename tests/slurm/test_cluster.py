@@ -44,8 +44,9 @@ def rule_of(job: dict[str, str]) -> str:
 
 
 def gpus_of(job: dict[str, str]) -> int:
-    found = re.search(r"gres/gpu=(\d+)", job["TRES"])
-    return int(found[1]) if found else 0
+    asked = [job[key] for key in ("TresPerJob", "TresPerNode") if key in job]
+    found = [re.fullmatch(r"gres:gpu(?::\w+)?:(\d+)", one) for one in asked]
+    return sum(int(one[1]) for one in found)
 
 
 def start(checkout: Checkout, *arguments: str, **environment: str) -> subprocess.Popen:
