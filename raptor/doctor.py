@@ -20,7 +20,7 @@ from raptor.data import open_split
 from raptor.data.dense import DenseName, DenseSource, open_dense
 from raptor.device import resolve_device
 from raptor.errors import RaptorError, first_line
-from raptor.plan import Plan, plan
+from raptor.plan import EXTRACTION, Plan, plan
 from raptor.seeds import derive_seed
 from raptor.teachers.heads import load_head
 from raptor.teachers.pretrained import load_timm
@@ -182,7 +182,7 @@ def _memory(config: Experiment, costs: Plan) -> str:
     """The largest job on the device, and the largest in main memory, against what there is."""
     device = resolve_device(config.device)
     on_gpu = device.type == "cuda"
-    main = [work for work in costs.works if not on_gpu or work.stage == "activations"]
+    main = [work for work in costs.works if not on_gpu or work.stage in EXTRACTION]
     others = [work for work in costs.works if work not in main]
     rooms = [("main memory", main, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))]
     if on_gpu:

@@ -10,7 +10,7 @@ same machine.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from raptor.activations.manifest import Grid
@@ -58,6 +58,7 @@ TFLOPS = 25.0
 VALIDATIONS = 20  # of a teacher's training, at most (raptor.teachers.train)
 PROBE_BATCH = 256  # images (raptor.probes)
 CLASSES = 150  # of ADE20K; scenes have fewer
+EXTRACTION = ("activation_shards", "activations")  # the stages that write states
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def plan(config: Experiment) -> Plan:
         _untrained(config, made["untrained_teacher"]),
         Work("checkpoint_teacher", len(made["checkpoint_teacher"])),
         Work("timm_teacher", len(made["timm_teacher"])),
-        _activations(config),
+        *_activations(config),
         Work("reading", 0, flops=streamed_flops(config) * streams),
         Work("similarity", len(compared_teachers(config))),
         Work("partition", len(cut_teachers(config))),
@@ -174,7 +175,7 @@ def plan(config: Experiment) -> Plan:
 
 def _modes(config: Experiment, works: list[Work], stores: list[Store]) -> dict[str, Mode]:
     """Storing and streaming, all else being equal; on a GPU, extraction needs main memory alone."""
-    others = [work for work in works if work.stage not in ("activations", "reading")]
+    others = [work for work in works if work.stage not in (*EXTRACTION, "reading")]
     flops = sum(work.flops for work in others)
     memory = max(work.memory_bytes for work in others)
     return {
@@ -245,10 +246,15 @@ def _untrained(config: Experiment, teachers: list[str]) -> Work:
     return _sum("untrained_teacher", [Work("untrained_teacher", 1, 0, images, n) for n in flops])
 
 
-def _activations(config: Experiment) -> Work:
-    if config.activations.mode == "stream":  # manifests alone
-        return Work("activations", len(config.teachers))
-    return _extraction(config)
+def _activations(config: Experiment) -> list[Work]:
+    manifests, jobs = Work("activations", len(config.teachers)), config.activations.jobs
+    if config.activations.mode == "stream":
+        return [manifests]
+    extraction = _extraction(config)
+    if jobs == 1:
+        return [extraction]
+    parts = replace(extraction, stage="activation_shards", jobs=jobs * extraction.jobs)
+    return [parts, manifests]
 
 
 def _extraction(config: Experiment) -> Work:

@@ -1,7 +1,10 @@
-"""Which shards are finished: one small record per shard, so that writers never share a file.
+"""Which shards are finished, and who writes the others.
 
-A record outlives the manifest: when a shard is lost, deleting the manifest and extracting again
-redoes that shard alone.
+One small record per shard, so that writers never share a file. A record outlives the manifest:
+when a shard is lost, deleting the manifest and extracting again redoes that shard alone.
+
+The writer of a shard holds a lock on a file beside the record. The system frees it with the
+process, however that ends, so that a job that died can be run again.
 """
 
 from __future__ import annotations
@@ -9,10 +12,12 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from raptor.activations.manifest import Rounding, Shard, ledger_folder, store_folder
 from raptor.config.fields import Section
+from raptor.errors import RaptorError
 from raptor.files import sha256, write_json
 
 log = logging.getLogger(__name__)
@@ -54,6 +59,44 @@ def finished(manifest: Path, index: int, identity: str) -> Entry | None:
         log.warning("%s: damaged (checksum differs), writing it again", path)
         return None
     return entry
+
+
+def claim(manifest: Path, index: int) -> FileLock:
+    """The lock on shard `index`, held; whoever has it writes the shard, and releases it then.
+
+    RaptorError where another job holds it.
+    """
+    lock = _lock(manifest, f"{index:05d}")
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise RaptorError(
+            f"{store_folder(manifest)}: shard {index} is being written by another job; wait until "
+            "that one has ended, or stop it, and run this one again"
+        ) from None
+    return lock
+
+
+def preparing(manifest: Path) -> FileLock:
+    """The lock under which a store is made or replaced, to be waited for."""
+    return _lock(manifest, "store")
+
+
+def clear(manifest: Path) -> None:
+    """Forget all records, as of a store that is replaced."""
+    for path in ledger_folder(manifest).glob("*.json"):
+        path.unlink()
+
+
+def drop_claims(manifest: Path) -> None:
+    """Remove the files of the locks; nobody claims a shard of a store that is finished."""
+    for path in ledger_folder(manifest).glob("*.lock"):
+        path.unlink()
+
+
+def _lock(manifest: Path, name: str) -> FileLock:
+    # One thread claims a shard, another one has written it.
+    return FileLock(ledger_folder(manifest) / f"{name}.lock", thread_local=False)
 
 
 def _path(manifest: Path, index: int) -> Path:

@@ -1,7 +1,8 @@
 """Extraction: run a teacher over every image and write its states a_0..a_L, shard by shard.
 
 `prepare` makes the empty store, `write_shards` fills any of its shards (one writer each, in any
-order, in one job or many), `seal` writes the manifest. `extract` does the three.
+order, in one job or many), `seal` writes the manifest. `extract` does the three; `extract_part`
+the first two, for some of the shards.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,15 +33,16 @@ from raptor.activations.manifest import (
     Rounding,
     Shard,
     TeacherFile,
-    ledger_folder,
     store_folder,
 )
 from raptor.activations.precision import Rounder
 from raptor.errors import RaptorError
-from raptor.files import digest, sha256
+from raptor.files import digest, sha256, write_json
 from raptor.provenance import code_digest
 
 if TYPE_CHECKING:
+    from filelock import FileLock
+
     from raptor.config.activations import ActivationsConfig
     from raptor.config.data import DataConfig
 
@@ -97,24 +100,12 @@ def extract(
 ) -> None:
     """Store the states of every image, unless they are streamed; write the manifest `output` last.
 
-    Images stand in the order train, val, test. Shards that an earlier run finished for the same
-    teacher, data, code and dtype are verified and kept. Raises `RaptorError` where a state is
-    not finite or overflows the dtype, and where the disk is too small.
+    Images stand in the order train, val, test. Shards that an earlier run, or other jobs, finished
+    for the same teacher, data, code and dtype are verified and kept. Raises `RaptorError` where a
+    state is not finite or overflows the dtype, where the disk is too small, and where another job
+    is writing a shard that is missing.
     """
-    from raptor.data import open_split
-    from raptor.teachers.files import load_teacher
-
-    source = Source(
-        teacher=load_teacher(teacher, device),
-        file=TeacherFile(
-            name=Path(teacher).stem,
-            sha256=sha256(teacher),
-            path=os.path.relpath(teacher, Path(output).parent),
-        ),
-        splits={name: open_split(data, name) for name in SPLITS},
-        data=data.model_dump(mode="json"),
-        device=device,
-    )
+    source = _open(teacher, data, output, device)
     grid = plan(source, config)
     if config.mode == "stream":
         _manifest(source, grid, "stream", [], None).save(output)
@@ -122,6 +113,45 @@ def extract(
     prepare(source, grid, output)
     entries = write_shards(source, grid, output, grid.shards)
     seal(source, grid, output, entries)
+
+
+def extract_part(
+    *,
+    teacher: Path,
+    data: DataConfig,
+    config: ActivationsConfig,
+    manifest: Path,
+    part: int,
+    parts: int,
+    output: Path,
+    device: torch.device,
+) -> None:
+    """Write every `parts`-th shard of the store of `manifest`, from number `part` on.
+
+    `output` holds the records of these shards; otherwise as `extract`, which is to follow.
+    """
+    source = _open(teacher, data, manifest, device)
+    grid = plan(source, config)
+    prepare(source, grid, manifest)
+    entries = write_shards(source, grid, manifest, grid.shards[part::parts])
+    write_json(output, {index: entry.model_dump(mode="json") for index, entry in entries.items()})
+
+
+def _open(teacher: Path, data: DataConfig, manifest: Path, device: torch.device) -> Source:
+    from raptor.data import open_split
+    from raptor.teachers.files import load_teacher
+
+    return Source(
+        teacher=load_teacher(teacher, device),
+        file=TeacherFile(
+            name=Path(teacher).stem,
+            sha256=sha256(teacher),
+            path=os.path.relpath(teacher, Path(manifest).parent),
+        ),
+        splits={name: open_split(data, name) for name in SPLITS},
+        data=data.model_dump(mode="json"),
+        device=device,
+    )
 
 
 def plan(source: Source, config: ActivationsConfig) -> Grid:
@@ -148,25 +178,29 @@ def identity(source: Source, grid: Grid) -> str:
 
 
 def prepare(source: Source, grid: Grid, output: Path) -> None:
-    """Make the empty array, unless it is there already; one of another identity is removed."""
+    """Make the empty array, unless it is there already; one of another identity is removed.
+
+    Jobs that start together wait here for the first of them.
+    """
     folder, name = store_folder(output), identity(source, grid)
-    if folder.exists():
-        if _identity_of(folder) == name:
-            return
-        log.info("%s: belongs to another teacher, data or dtype; removing it", folder)
-        shutil.rmtree(folder)
-    shutil.rmtree(ledger_folder(output), ignore_errors=True)
-    zarr.create_array(
-        folder,
-        shape=grid.shape,
-        chunks=grid.chunk,
-        shards=grid.shard,
-        dtype=ZARR_DTYPE[grid.dtype],
-        compressors=None,
-        fill_value=0,
-        dimension_names=("image", "state", "token", "width"),
-        attributes={"identity": name, "dtype": grid.dtype},
-    )
+    with ledger.preparing(output):
+        if folder.exists():
+            if _identity_of(folder) == name:
+                return
+            log.info("%s: belongs to another teacher, data or dtype; removing it", folder)
+            shutil.rmtree(folder)
+        ledger.clear(output)
+        zarr.create_array(
+            folder,
+            shape=grid.shape,
+            chunks=grid.chunk,
+            shards=grid.shard,
+            dtype=ZARR_DTYPE[grid.dtype],
+            compressors=None,
+            fill_value=0,
+            dimension_names=("image", "state", "token", "width"),
+            attributes={"identity": name, "dtype": grid.dtype},
+        )
 
 
 def _identity_of(folder: Path) -> str | None:
@@ -185,28 +219,31 @@ def write_shards(
     teacher works on the next one meanwhile, so two shards are in memory.
     """
     name = identity(source, grid)
-    entries = {index: ledger.finished(output, index, name) for index in shards}
-    pending = [index for index, entry in entries.items() if entry is None]
+    found = {index: ledger.finished(output, index, name) for index in shards}
+    entries = {index: entry for index, entry in found.items() if entry is not None}
+    pending = [index for index, entry in found.items() if entry is None]
     log.info(
         "%s: %d images x %d states x %d tokens x %d, %s: %.3g GB in %d files, %d/%d shards to do",
         source.file.name, *grid.shape, grid.dtype, sum(map(grid.bytes_of, grid.shards)) / 1e9,
-        len(grid.shards) + 1, len(pending), len(entries),
+        len(grid.shards) + 1, len(pending), len(found),
     )  # fmt: skip
     # A chunk that happens to be all zero is written too: an absent one must mean damage.
     with zarr.config.set({"array.write_empty_chunks": True}):
         array = zarr.open_array(store_folder(output), mode="r+")
-    for index in pending:  # what is left of an interrupted write
-        _shard_path(array, output, index).unlink(missing_ok=True)
-    _check_space(output, sum(map(grid.bytes_of, pending)))
-    with ThreadPoolExecutor(1, thread_name_prefix="shard-writer") as pool:
+    left = [file for index in pending for file in _files_at(array, output, index)]
+    replaced = sum(file.stat().st_size for file in left)
+    _check_space(output, sum(map(grid.bytes_of, pending)) - replaced)
+    images = sum(last - first for first, last in map(grid.images_of, pending))
+    with ExitStack() as claims, ThreadPoolExecutor(1, thread_name_prefix="shard-writer") as pool:
+        claimed = _claimed(output, name, pending, entries, claims)
         writing: tuple[int, Future[Entry]] | None = None
-        for index, states, cost in _computed(source, grid, pending):
+        for index, claim, states, cost in _computed(source, grid, claimed, images):
             if writing:  # raises what the writer raised
                 entries[writing[0]] = writing[1].result()
-            writing = index, pool.submit(_write, array, output, index, name, states, cost)
+            writing = index, pool.submit(_write, array, output, index, name, claim, states, cost)
         if writing:
             entries[writing[0]] = writing[1].result()
-    return {index: entry for index, entry in entries.items() if entry is not None}
+    return entries
 
 
 def _check_space(output: Path, needed: int) -> None:
@@ -218,17 +255,39 @@ def _check_space(output: Path, needed: int) -> None:
         )
 
 
+def _claimed(
+    output: Path, name: str, shards: list[int], entries: dict[int, Entry], claims: ExitStack
+) -> Iterator[tuple[int, FileLock]]:
+    """One shard after another with the claim to it, which `claims` lets go of should a job fail.
+
+    A shard that another job has finished since this one looked goes to `entries` instead.
+    """
+    for index in shards:
+        claim = ledger.claim(output, index)
+        claims.callback(claim.release)
+        entry = ledger.finished(output, index, name)
+        if entry is None:
+            yield index, claim
+        else:
+            entries[index] = entry
+            claim.release()
+
+
 def _computed(
-    source: Source, grid: Grid, shards: list[int]
-) -> Iterator[tuple[int, torch.Tensor, Rounding]]:
-    """States (images, S, T, D) of one shard after another, as stored.
+    source: Source, grid: Grid, shards: Iterable[tuple[int, FileLock]], images: int
+) -> Iterator[tuple[int, FileLock, torch.Tensor, Rounding]]:
+    """States (images, S, T, D) of one shard after another, as stored, of `images` in all.
 
     Two buffers take turns: a shard must be written before the one after the next is asked for.
     """
     sample_ids, rounder = source.sample_ids, Rounder(grid.dtype)
-    buffers = [torch.empty(grid.shard, dtype=rounder.dtype) for _ in shards[:2]]
-    progress = _Progress(source.file.name, sum(b - a for a, b in map(grid.images_of, shards)))
-    for index, buffer in zip(shards, itertools.cycle(buffers), strict=False):
+    buffers: list[torch.Tensor] = []
+    progress = _Progress(source.file.name, images)
+    for index, claim in shards:
+        buffers.append(
+            torch.empty(grid.shard, dtype=rounder.dtype) if len(buffers) < 2 else buffers.pop(0)
+        )
+        buffer = buffers[-1]
         first, last = grid.images_of(index)
         rounder.clear()
         for start in range(first, last, grid.chunk_images):
@@ -236,7 +295,7 @@ def _computed(
             states = rounder(source.states(start, stop), sample_ids[start:stop])
             buffer[start - first : stop - first] = states
             progress.add(stop - start)
-        yield index, buffer[: last - first], rounder.rounding()
+        yield index, claim, buffer[: last - first], rounder.rounding()
 
 
 class _Progress:
@@ -260,12 +319,15 @@ class _Progress:
 
 
 def _write(
-    array: zarr.Array, output: Path, index: int, name: str, states: torch.Tensor, cost: Rounding
-) -> Entry:
+    array: zarr.Array, output: Path, index: int, name: str, claim: FileLock,
+    states: torch.Tensor, cost: Rounding,
+) -> Entry:  # fmt: skip
     start, is_bfloat16 = index * array.shards[0], states.dtype == torch.bfloat16
     stored = states.view(torch.int16).numpy().view(np.uint16) if is_bfloat16 else states.numpy()
-    array[start : start + len(stored)] = stored
     path = _shard_path(array, output, index)
+    for left in _files_at(array, output, index):
+        left.unlink()
+    array[start : start + len(stored)] = stored
     shard = Shard(
         file=path.relative_to(store_folder(output)).as_posix(),
         bytes=path.stat().st_size,
@@ -273,7 +335,13 @@ def _write(
     )
     entry = Entry(identity=name, shard=shard, rounding=cost)
     ledger.record(output, index, entry)
+    claim.release()
     return entry
+
+
+def _files_at(array: zarr.Array, output: Path, index: int) -> list[Path]:
+    """What an interrupted write has left of a shard, or the shard itself where it is damaged."""
+    return list(_shard_path(array, output, index).parent.glob("*"))
 
 
 def _shard_path(array: zarr.Array, output: Path, index: int) -> Path:
@@ -294,6 +362,7 @@ def seal(source: Source, grid: Grid, output: Path, entries: Mapping[int, Entry])
     precision = Precision.of([entry.rounding for entry in ordered])
     shards = [entry.shard for entry in ordered]
     _manifest(source, grid, "store", shards, precision).save(output)
+    ledger.drop_claims(output)
     log.info(
         "%s: largest entry %.4g, relative rounding error of %s: max %.2g, rms %.2g",
         source.file.name, max(precision.max_entry), grid.dtype,

@@ -17,3 +17,4 @@ class ActivationsConfig(Section):
     dtype: Literal["float16", "bfloat16", "float32"] = "float16"
     chunk_images: PositiveInt = 64
     shard_images: PositiveInt = 512
+    jobs: PositiveInt = 1  # that share the shards of one store; its bytes do not depend on them

@@ -62,6 +62,12 @@ def _data_faults(config: Experiment) -> list[str]:
             f"activations.shard_images: {store.shard_images} is not a multiple of "
             f"activations.chunk_images {store.chunk_images}"
         )
+    shards = -(-data.splits.total // store.shard_images)
+    if store.jobs > shards:
+        faults.append(
+            f"activations.jobs: {store.jobs} jobs cannot share the {shards} shards of a store of "
+            f"{data.splits.total} images, {store.shard_images} in each; ask for at most {shards}"
+        )
     return faults
 
 

@@ -59,6 +59,7 @@ def set_in(raw, dotted, value):
         ("teachers.vit.heads", 5, "teachers.vit.heads: 5 does not divide width 48"),
         ("teachers.untrained.like", "vot", "teachers.untrained.like: 'vot' is not a teacher"),
         ("activations.shard_images", 500, "activations.shard_images: 500 is not a multiple"),
+        ("activations.jobs", 11, "activations.jobs: 11 jobs cannot share the 10 shards of a store"),
         ("students.fidelity.teachers", ["vot"], "students.fidelity.teachers: 'vot' is not one of"),
         ("students.fidelity.recipes", ["papr"], "students.fidelity.recipes: 'papr' is not one of"),
         ("branches.teachers", ["vot"], "branches.teachers: 'vot' is not one of"),

@@ -59,6 +59,21 @@ def test_jobs_of_teachers_that_only_some_stage_asks_for(new_checkout):
     assert by_stage(planned, jobs) == jobs
 
 
+@pytest.mark.parametrize("mode", ["store", "stream"])
+def test_jobs_that_share_a_store(mode, new_checkout):
+    """Three for each teacher, and its manifest's; none where no state is stored."""
+    checkout = new_checkout()
+    raw = yaml.safe_load((CONFIG / "smoke.yaml").read_text())
+    raw["activations"] = {"mode": mode, "chunk_images": 32, "shard_images": 64, "jobs": 3}
+    (checkout.path / "config/shared.yaml").write_text(yaml.safe_dump(raw))
+    jobs = jobs_of_plan(load(raw))
+    planned = checkout.planned("--configfile", "config/shared.yaml")
+    assert by_stage(planned, jobs) == jobs
+    assert planned["activations"] == len(raw["teachers"])
+    parts = 3 * len(raw["teachers"]) if mode == "store" else 0
+    assert planned.get("activation_shards", 0) == parts
+
+
 def test_the_folder_of_the_images_is_changed_alone(new_checkout):
     """As README says: `--config` replaces this key of the section and no other."""
     checkout = new_checkout()

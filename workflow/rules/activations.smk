@@ -1,12 +1,46 @@
 # Every state of every image, stored once.
 
 
-# Write a_0..a_L of all images; the manifest is the output, the store lies beside it.
+# Write some of the shards, where `activations.jobs` of these share them.
+rule activation_shards:
+    input:
+        weights=results("teachers/{teacher}.safetensors"),
+        facts=results("teachers/{teacher}.json"),
+        samples=results("data/samples.csv"),
+    output:
+        results("activations/{teacher}/part-{part}.json"),
+    log:
+        results("logs/activations/{teacher}/part-{part}.log"),
+    benchmark:
+        results("benchmarks/activations/{teacher}/part-{part}.tsv")
+    priority: 10
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem="1500MB",
+        runtime=lambda wildcards, attempt: 240 * attempt,
+        gpu=GPU,
+    params:
+        data=lambda wildcards: leaves(experiment.images(wildcards.teacher)),
+        config=STATES,
+        manifest=results("activations/{teacher}.json"),
+        parts=experiment.activations.jobs,
+        code=script_code("activation_shards"),
+    message:
+        "Extracting the states of {wildcards.teacher}, part {wildcards.part}"
+    script:
+        "../scripts/activation_shards.py"
+
+
+# Write what is not written of a_0..a_L of all images; the manifest is the output, the store lies
+# beside it.
 rule activations:
     input:
         weights=results("teachers/{teacher}.safetensors"),
         facts=results("teachers/{teacher}.json"),
         samples=results("data/samples.csv"),
+        parts=shard_records,
     output:
         results("activations/{teacher}.json"),
     log:
@@ -23,7 +57,7 @@ rule activations:
         gpu=GPU,
     params:
         data=lambda wildcards: leaves(experiment.images(wildcards.teacher)),
-        config=leaves(experiment.activations),
+        config=STATES,
         code=script_code("activations"),
     message:
         "Extracting the states of {wildcards.teacher}"

@@ -128,6 +128,16 @@ def leaves(section):
     return section.model_dump(mode="json")
 
 
+# What states are kept, and how; not by how many jobs.
+STATES = {key: value for key, value in leaves(experiment.activations).items() if key != "jobs"}
+
+
+def shard_records(wildcards):
+    """What each job has written, where several share the shards of a store."""
+    parts = 0 if STREAMED or experiment.activations.jobs == 1 else experiment.activations.jobs
+    return [results(f"activations/{wildcards.teacher}/part-{part}.json") for part in range(parts)]
+
+
 MADE_BY = targets.teachers_by_rule(experiment)
 
 
