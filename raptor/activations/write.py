@@ -281,13 +281,9 @@ def _computed(
     Two buffers take turns: a shard must be written before the one after the next is asked for.
     """
     sample_ids, rounder = source.sample_ids, Rounder(grid.dtype)
-    buffers: list[torch.Tensor] = []
+    buffers = itertools.cycle(torch.empty(2, *grid.shard, dtype=rounder.dtype))
     progress = _Progress(source.file.name, images)
-    for index, claim in shards:
-        buffers.append(
-            torch.empty(grid.shard, dtype=rounder.dtype) if len(buffers) < 2 else buffers.pop(0)
-        )
-        buffer = buffers[-1]
+    for (index, claim), buffer in zip(shards, buffers, strict=False):
         first, last = grid.images_of(index)
         rounder.clear()
         for start in range(first, last, grid.chunk_images):

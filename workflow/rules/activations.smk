@@ -18,8 +18,8 @@ rule activation_shards:
         "../../environment.yml"
     threads: 1
     resources:
-        mem="1500MB",
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        mem=memory,
+        runtime=growing(240),
         gpu=GPU,
     params:
         data=lambda wildcards: leaves(experiment.images(wildcards.teacher)),
