@@ -2,28 +2,90 @@
 
 from __future__ import annotations
 
+import errno
+import glob
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from raptor.errors import RaptorError, disk_full
+
+LONGEST = 200  # bytes in a name
+LITTLE_BYTES = 2**20  # a write that fails where less is free has failed for that
+
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside `path`; on success it is flushed to disk and renamed to `path`."""
+    """A temporary path beside `path`; on success it is flushed to disk and renamed to `path`.
+
+    A full disk is a RaptorError, whatever the library that wrote makes of it.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with room_for(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def room_for(path: Path) -> Iterator[None]:
+    """A failure to write `path` on a full disk becomes a RaptorError that says so."""
+    try:
+        yield
+    except RaptorError:
+        raise
+    except Exception as error:
+        if _is_full(error, path):
+            raise disk_full(path) from error
+        raise
+
+
+def _is_full(error: Exception, path: Path) -> bool:
+    """torch speaks of an unexpected position, safetensors quotes the system, others pass it on."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    said = str(error)
+    if any(os.strerror(number) in said for number in (errno.ENOSPC, errno.EDQUOT)):
+        return True
+    try:
+        return shutil.disk_usage(path.parent).free < LITTLE_BYTES
+    except OSError:
+        return False
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what writers of `path` that were killed have left; none may be at work."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        left.unlink(missing_ok=True)
+
+
+def plain_path(text: str) -> str:
+    """`text`, a relative path that stays below its folder; ValueError for any other.
+
+    Refused: absolute paths, `.` and `..`, control characters, a part of more than 200 bytes
+    (names get suffixes, and file systems end at 255).
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r} is no path")
+    parts = text.split("/")
+    if not all(part and part.strip(".") for part in parts):
+        raise ValueError(f"{text!r} is not a path below its folder")
+    if not text.isprintable():
+        raise ValueError(f"{text!r} holds control characters")
+    if any(len(part.encode()) > LONGEST for part in parts):
+        raise ValueError(f"{text[:40]!r}… is a name of more than {LONGEST} bytes")
+    return text
 
 
 def write_json(path: str | Path, value: Any) -> None:

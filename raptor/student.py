@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from raptor.errors import RaptorError
+from raptor.files import plain_path
 
 
 class Student(NamedTuple):
@@ -36,6 +37,8 @@ def read_index(path: Path) -> list[dict[str, Any]]:
     """The students that one training job lists in `path`."""
     try:
         students = json.loads(Path(path).read_text())["students"]
+        for student in students:
+            plain_path(student["file"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RaptorError(
             f"{path}: no index of students ({error}); delete it and run again"

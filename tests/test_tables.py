@@ -14,6 +14,7 @@ from scipy import stats
 
 from raptor import tables
 from raptor.errors import RaptorError
+from raptor.files import sha256
 from raptor.tables import published
 from raptor.tables.files import read_table, read_tables
 from raptor.tables.summary import sigmas, summarise, summarise_by
@@ -380,9 +381,9 @@ def test_training_curves_read_the_history_beside_the_index(save, tmp_path):
             ("error", 1, "cls", 9.0),
         ]
     ]
-    save("vit/r/maxcut-k2/seed4.history.csv", history)
+    path = save("vit/r/maxcut-k2/seed4.history.csv", history)
     entry = {"file": "maxcut-k2/seed4.safetensors", "teacher": "vit", "recipe": "r", "k": 2}
-    entry |= {"method": "maxcut", "seed": 4}
+    entry |= {"method": "maxcut", "seed": 4, "history_sha256": sha256(path)}
     index = tmp_path / "vit/r/part1.json"
     index.write_text(json.dumps({"students": [entry, entry | {"seed": 5, "file": "absent"}]}))
     tables.training_curves(
@@ -393,6 +394,11 @@ def test_training_curves_read_the_history_beside_the_index(save, tmp_path):
     assert found.loc["r2", ["teacher", "partition", "seed", "tokens"]].tolist() == [
         "vit", "maxcut", 4, "all",
     ]  # fmt: skip
+    path.write_text(path.read_text().replace("0.8", "0.9"))
+    with pytest.raises(RaptorError, match=r"seed4\.history\.csv: missing, damaged or edited"):
+        tables.training_curves(
+            students=[index], study=[["vit", "r", "maxcut", 2, 4]], output=tmp_path / "out.csv"
+        )
 
 
 def test_a_broken_index_is_named(tmp_path):

@@ -9,16 +9,16 @@ process, however that ends, so that a job that died can be run again.
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from pydantic import ValidationError
 
 from raptor.activations.manifest import Rounding, Shard, ledger_folder, store_folder
 from raptor.config.fields import Section
 from raptor.errors import RaptorError
-from raptor.files import sha256, write_json
+from raptor.files import digest, sha256, write_json
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,8 @@ class Entry(Section):
 
 def record(manifest: Path, index: int, entry: Entry) -> None:
     """Note that shard `index` is finished; call it after the shard's file is whole."""
-    write_json(_path(manifest, index), entry.model_dump(mode="json"))
+    content = entry.model_dump(mode="json")
+    write_json(_path(manifest, index), {**content, "checksum": digest(content)})
 
 
 def finished(manifest: Path, index: int, identity: str) -> Entry | None:
@@ -43,10 +44,13 @@ def finished(manifest: Path, index: int, identity: str) -> Entry | None:
     the shard has to be written again.
     """
     try:
-        entry = Entry.model_validate_json(_path(manifest, index).read_bytes())
+        content = json.loads(_path(manifest, index).read_bytes())
+        if content.pop("checksum") != digest(content):
+            raise ValueError("its checksum differs")
+        entry = Entry.model_validate_json(json.dumps(content))
     except FileNotFoundError:
         return None
-    except ValidationError:
+    except (ValueError, KeyError, TypeError, AttributeError):
         log.warning("%s: unreadable, writing the shard again", _path(manifest, index))
         return None
     if entry.identity != identity:

@@ -8,15 +8,16 @@ which is one file, is (shard_images, S, T, D) because a writer has all layers of
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, ValidationError, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 
 from raptor.config.fields import NonNegativeInt, NonNegativeReal, PositiveInt, Section
 from raptor.errors import RaptorError, first_line
-from raptor.files import digest, write_json
+from raptor.files import digest, plain_path, write_json
 from raptor.tokens import TokenLayout
 
 FORMAT = 2
@@ -85,7 +86,7 @@ class Grid:
 class Shard(Section):
     """One file of the store, relative to the Zarr folder."""
 
-    file: str
+    file: Annotated[str, AfterValidator(plain_path)]
     bytes: PositiveInt
     sha256: Sha256
 
@@ -144,10 +145,16 @@ def _columns(parts: list[Rounding], name: str) -> list[tuple[float, ...]]:
     return list(zip(*(getattr(part, name) for part in parts), strict=True))
 
 
+def _relative(path: str) -> str:
+    """Up some folders, and then down: where a teacher may lie from a manifest."""
+    plain_path(re.sub(r"^(\.\./)+", "", path))
+    return path
+
+
 class TeacherFile(Section):
     name: str
     sha256: Sha256
-    path: str  # of its weights, from the manifest's folder
+    path: Annotated[str, AfterValidator(_relative)]  # of its weights, from the manifest's folder
 
 
 class Manifest(Section):

@@ -37,7 +37,7 @@ from raptor.activations.manifest import (
 )
 from raptor.activations.precision import Rounder
 from raptor.errors import RaptorError
-from raptor.files import digest, sha256, write_json
+from raptor.files import digest, room_for, sha256, write_json
 from raptor.provenance import code_digest
 
 if TYPE_CHECKING:
@@ -323,7 +323,8 @@ def _write(
     path = _shard_path(array, output, index)
     for left in _files_at(array, output, index):
         left.unlink()
-    array[start : start + len(stored)] = stored
+    with room_for(path):
+        array[start : start + len(stored)] = stored
     shard = Shard(
         file=path.relative_to(store_folder(output)).as_posix(),
         bytes=path.stat().st_size,

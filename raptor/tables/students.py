@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from raptor.errors import RaptorError
+from raptor.files import sha256
 from raptor.student import read_index
 from raptor.tables import published
 from raptor.tables.files import read_table, read_tables, write_table
@@ -152,7 +153,13 @@ def training_curves(*, students: Sequence[Path], study: Study, output: Path) -> 
 
 
 def _history(student: Path, entry: dict[str, Any]) -> pd.DataFrame:
-    history = read_table(student.with_suffix(".history.csv"), HISTORY)
+    path = student.with_suffix(".history.csv")
+    if not path.is_file() or sha256(path) != entry["history_sha256"]:
+        raise RaptorError(
+            f"{path}: missing, damaged or edited, its checksum is not the one in the index of "
+            "students; delete the index and run again"
+        )
+    history = read_table(path, HISTORY)
     history = history[history["metric"].isin(("loss", "r2", "lambda"))]
     # Loss and λ belong to no token type; `all` keeps them through the grouping.
     history = history.assign(tokens=history["tokens"].fillna("all"))

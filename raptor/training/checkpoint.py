@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from raptor.files import replacing, sha256, write_json
+from raptor.files import plain_path, replacing, sha256, write_json
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Checkpoint:
         """The saved state, or None where there is none that belongs to this training."""
         try:
             index = json.loads((self.folder / "state.json").read_text())
-            path = self.folder / Path(index["file"]).name
+            path = self.folder / plain_path(index["file"])
             if index["identity"] != self.identity:
                 log.info("%s: left by a different training, starting anew", self.folder)
                 return None
@@ -40,7 +40,7 @@ class Checkpoint:
                 return None
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, IsADirectoryError):
             log.warning("%s: unreadable index, starting anew", self.folder / "state.json")
             return None
         return torch.load(path, weights_only=True, map_location="cpu")

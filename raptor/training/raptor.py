@@ -96,6 +96,7 @@ def train_raptors(
             if distributed.rank() > 0:
                 continue
             write_history(_history_path(path), history)
+            facts["history_sha256"] = sha256(_history_path(path))
             save_raptor(raptor, path, identity=identity, **facts)
         if distributed.rank() == 0:
             _forget(own)
@@ -168,15 +169,18 @@ def _is_trained(path: Path, identity: str) -> bool:
     if not (path.is_file() and path.with_suffix(".json").is_file()):
         return False
     try:
-        if raptor_facts(path).get("identity") != identity:
+        facts = raptor_facts(path)
+        if facts.get("identity") != identity:
             return False
         load_raptor(path)
     except RaptorError as error:
         log.warning("%s; it is trained again", error)
         return False
-    if _history_path(path).is_file():
+    history = _history_path(path)
+    if history.is_file() and sha256(history) == facts["history_sha256"]:
         log.info("%s: already trained, kept", path)
         return True
+    log.warning("%s: missing or damaged; the student is trained again", history)
     return False
 
 

@@ -25,6 +25,7 @@ from raptor.tokens import TokenLayout
 sizes = st.integers(1, 9)
 reals = st.floats(0, 1e30)
 names = st.text(max_size=12)
+paths = st.from_regex(r"\w{1,9}(/\w{1,9}){0,3}", fullmatch=True)
 hashes = st.text("0123456789abcdef", min_size=64, max_size=64)
 json_values = st.recursive(
     st.none()
@@ -49,7 +50,7 @@ def manifests(draw) -> Manifest:
     def lists(element, size):
         return draw(st.lists(element, min_size=size, max_size=size))
 
-    shard = st.builds(Shard, file=names, bytes=st.integers(1), sha256=hashes)
+    shard = st.builds(Shard, file=paths, bytes=st.integers(1), sha256=hashes)
     return Manifest(
         mode="store",
         shape=grid.shape,
@@ -58,7 +59,7 @@ def manifests(draw) -> Manifest:
         chunk=grid.chunk,
         shard=grid.shard,
         tokens=tokens,
-        teacher=TeacherFile(name=draw(names), sha256=draw(hashes), path=draw(names)),
+        teacher=TeacherFile(name=draw(names), sha256=draw(hashes), path=draw(paths)),
         data=draw(st.dictionaries(names, json_values, max_size=4)),
         splits=dict(
             zip(("train", "val", "test"), zip([0, *ends], ends, strict=False), strict=True)

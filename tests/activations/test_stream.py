@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -129,9 +130,12 @@ def test_other_weights_or_other_images_are_refused(folder, tmp_path):
     other.parent.mkdir()
     changed = loaded.model_copy(update={"sample_ids": loaded.sample_ids[::-1]})
     changed = changed.model_copy(
-        update={"teacher": loaded.teacher.model_copy(update={"path": str(
-            folder / "teachers/vit.safetensors")})}
-    )  # fmt: skip
+        update={
+            "teacher": loaded.teacher.model_copy(
+                update={"path": os.path.relpath(folder / "teachers/vit.safetensors", other.parent)}
+            )
+        }
+    )
     changed.save(other)
     with pytest.raises(RaptorError, match=r"images of split \w+ are not those"):
         Activations(other)

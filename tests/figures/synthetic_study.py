@@ -12,6 +12,7 @@ import pandas as pd
 
 from raptor import tables
 from raptor.config.analysis import PartitionConfig
+from raptor.files import sha256
 from raptor.phases import write_partitions
 from raptor.scorecard import scorecard
 
@@ -291,7 +292,7 @@ class Study:
                         f"raptor/{teacher}/{self.recipe}/{entry['file']}"
                     ).with_suffix(".history.csv")
                     self._history(rng, k, stages).to_csv(history, index=False)
-                    entries.append(entry)
+                    entries.append(entry | {"history_sha256": sha256(history)})
             part = f"{teacher}/{self.recipe}/part1"
             pd.DataFrame(rows).to_csv(self.path(f"probes/{part}.csv"), index=False)
             layers = pd.concat([self._layers(row) for row in rows])
