@@ -36,7 +36,10 @@ def load(raw: dict[str, Any]) -> Experiment:
 def load_yaml(path: str | Path) -> Experiment:
     """Read and validate a YAML file."""
     refuse_repeated_keys(path)
-    raw = yaml.safe_load(Path(path).read_text())
+    try:
+        raw = yaml.safe_load(Path(path).read_text())
+    except yaml.YAMLError as error:  # a tag beyond the plain types
+        raise ConfigError(f"{path}: cannot be read as YAML: {error}") from None
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: is not a mapping of keys to values")
     return load(raw)
