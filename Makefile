@@ -3,12 +3,13 @@
 # make test      the whole test suite
 # make smoke     the same pipeline at toy size
 # make bench     speed and memory, as ratios
+# make faults    kills, full disks, flipped bits: many of each, and docs/reliability.md
 PYTHON ?= python3
 CONFIG ?= config/laptop.yaml
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: figures report test smoke bench lint
+.PHONY: figures report test smoke bench faults lint
 
 figures report: .venv/ready
 	@$(BIN)/python -m raptor.make $(CONFIG)
@@ -21,6 +22,9 @@ test: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/python -m benchmarks
+
+faults: .venv/ready
+	RAPTOR_FAULTS=long $(BIN)/python -m pytest tests/faults
 
 lint: .venv/ready
 	$(BIN)/ruff check .

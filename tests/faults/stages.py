@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pandas as pd
@@ -194,36 +195,40 @@ STAGES = {
 }
 
 
-def _in_a_process(run: Callable[..., None], folder: Path, given: dict) -> None:
+def _in_a_process(run: Callable[..., None], folder: Path, given: dict, say: Connection) -> None:
     import raptor.training.loop
 
     raptor.training.loop.SAVE_SECONDS = 0.0  # every step, so that many moments matter
     try:
         run(folder, **given)
     except RaptorError as error:
-        (folder / "said").write_text(str(error))
+        say.send(str(error))
         raise SystemExit(1) from None
 
 
-def started(run: Callable[..., None], folder: Path, **given: object) -> multiprocessing.Process:
-    (folder / "said").unlink(missing_ok=True)
-    process = processes.Process(target=_in_a_process, args=(run, folder, given), daemon=True)
+def started(
+    run: Callable[..., None], folder: Path, **given: object
+) -> tuple[multiprocessing.Process, Connection]:
+    """A process that runs a stage, and what it says where that is a RaptorError."""
+    heard, say = processes.Pipe(duplex=False)
+    process = processes.Process(target=_in_a_process, args=(run, folder, given, say), daemon=True)
     process.start()
-    return process
+    say.close()
+    return process, heard
 
 
 def ended(run: Callable[..., None], folder: Path, **given: object) -> str | None:
     """Run to the end; what it said where it was a RaptorError."""
-    process = started(run, folder, **given)
+    process, heard = started(run, folder, **given)
     process.join()
-    said = folder / "said"
-    assert process.exitcode == (1 if said.exists() else 0)
-    return said.read_text() if said.exists() else None
+    said = heard.recv() if process.exitcode == 1 else None
+    assert process.exitcode == (0 if said is None else 1)
+    return said
 
 
 def killed(run: Callable[..., None], folder: Path, seconds: float) -> bool:
     """Run, and SIGKILL after so long; whether it was still running."""
-    process = started(run, folder)
+    process, _ = started(run, folder)
     process.join(seconds)
     alive = process.is_alive()
     process.kill()
