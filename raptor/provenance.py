@@ -8,6 +8,7 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import os
 import platform
 import resource
 import subprocess
@@ -117,7 +118,13 @@ def _files(names: Iterable[str]) -> Iterator[Path]:
 
 
 def git_commit() -> str:
-    """The commit of the repository, `+` when the tree is modified, `unknown` outside git."""
+    """The commit of the repository, `+` when the tree is modified, `unknown` outside git.
+
+    Jobs take it from RAPTOR_COMMIT, where Snakemake has put it: a child of a large process counts
+    as large as that for a moment, which SLURM may take for too much memory.
+    """
+    if known := os.environ.get("RAPTOR_COMMIT"):
+        return known
     try:
         run = functools.partial(
             subprocess.run, cwd=ROOT, capture_output=True, text=True, check=True, timeout=10

@@ -28,7 +28,7 @@ from raptor.config.teachers import Architecture, TimmTeacher, TrainedTeacher, Un
 from raptor.errors import RaptorError
 from raptor.files import digest
 from raptor.plan import store_grid
-from raptor.provenance import code_digest
+from raptor.provenance import code_digest, git_commit
 from raptor.student import Student
 from raptor.targets import (
     partitioned_teachers,
@@ -36,6 +36,8 @@ from raptor.targets import (
     students_like,
     study_students,
 )
+
+os.environ.setdefault("RAPTOR_COMMIT", git_commit())
 
 try:
     for file in workflow.configfiles:

@@ -77,7 +77,7 @@ rule untrained_teacher:
         "../../environment.yml"
     threads: 1
     resources:
-        mem=growing(1000, "MB"),
+        mem=memory,
         runtime=growing(30),
         gpu=GPU,
     params:
@@ -108,7 +108,7 @@ rule checkpoint_teacher:
         "../../environment.yml"
     threads: 1
     resources:
-        mem=growing(1000, "MB"),
+        mem=memory,
         runtime=growing(30),
     params:
         epoch=lambda wildcards: experiment.teachers[wildcards.teacher].epoch,
@@ -138,7 +138,7 @@ rule timm_teacher:
         "../../environment.yml"
     threads: 1
     resources:
-        mem=growing(2000, "MB"),
+        mem=memory,
         runtime=growing(30),
     params:
         spec=lambda wildcards: leaves(timm_spec(wildcards.teacher)),
