@@ -77,7 +77,11 @@ def _parse(text: bytes, filename: str) -> tuple[str, list[str]]:
                 if ast.get_docstring(node, clean=False) is not None:
                     node.body = node.body[1:]
     digest = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-    ours = (name for name in names if name.split(".")[0] == "raptor" and name != _AROUND)
+    ours = (
+        name
+        for name in names
+        if name.split(".")[0] == "raptor" and not f"{name}.".startswith(f"{_AROUND}.")
+    )
     return digest, sorted(ours)
 
 
