@@ -26,6 +26,7 @@ import zarr
 
 from raptor.activations import write
 from raptor.activations.manifest import TeacherFile
+from raptor.activations.place import Place
 from raptor.activations.read import Activations
 from raptor.config.activations import ActivationsConfig
 from raptor.config.data import DataConfig, Splits
@@ -100,8 +101,10 @@ def _source(images: int, teacher: Any = None) -> write.Source:
 
 def _extract(source: write.Source, output: Path) -> None:
     grid = write.plan(source, ActivationsConfig())
-    write.prepare(source, grid, output)
-    write.seal(source, grid, output, write.write_shards(source, grid, output, grid.shards))
+    write.prepare(source, grid, Place(output))
+    write.seal(
+        source, grid, Place(output), write.write_shards(source, grid, Place(output), grid.shards)
+    )
 
 
 def _extraction(folder: Path) -> dict[str, object]:

@@ -14,6 +14,7 @@ import timm
 import torch
 from huggingface_hub import hf_hub_download
 
+from raptor.activations.place import Place
 from raptor.config.experiment import Experiment
 from raptor.config.teachers import TimmTeacher
 from raptor.data import open_split
@@ -25,6 +26,7 @@ from raptor.seeds import derive_seed
 from raptor.teachers.heads import load_head
 from raptor.teachers.pretrained import load_timm
 
+_PROBE = ".raptor-doctor"  # written to a remote store, read and removed
 _DRAWN = 3  # images opened of each split, beside the first and the last
 
 
@@ -43,7 +45,8 @@ def examine(config: Experiment, results: Path) -> Iterator[Check]:
     """All checks of an experiment whose results go to the folder `results`, one after the other.
 
     Reads a few images of each split, the weights that are files, and of the hub only what it has;
-    writes nothing. A fault is a `Check` that is not ok, and says what to do.
+    writes nothing but a few bytes at `activations.store`, and removes them. A fault is a `Check`
+    that is not ok, and says what to do.
     """
     for name in ("train", "val", "test"):
         yield _checked(f"data, {name}", partial(_images, config, name))
@@ -57,7 +60,9 @@ def examine(config: Experiment, results: Path) -> Iterator[Check]:
             if "head" in spec.files:
                 yield _checked(f"head of {name}", partial(_head, config, name, spec))
     costs = plan(config)
-    yield _checked("disk", partial(_disk, costs, results))
+    yield _checked("disk", partial(_disk, config, costs, results))
+    if config.activations.store and costs.mode == "store":
+        yield _checked("store", partial(_store, config, costs))
     device = _checked("device", partial(_device, config))
     yield device
     if device.ok:
@@ -151,23 +156,43 @@ def _num_classes(config: Experiment) -> int:
 # --- the machine ---------------------------------------------------------------------------------
 
 
-def _disk(costs: Plan, results: Path) -> str:
+def _disk(config: Experiment, costs: Plan, results: Path) -> str:
     """Free space where the states will lie, against what is still to be written."""
     stores = results / "activations"
-    place = next(folder for folder in (stores, *stores.absolute().parents) if folder.exists())
-    needed = costs.student_bytes + (costs.store_bytes if costs.mode == "store" else 0)
+    kept_here = costs.mode == "store" and config.activations.store is None
+    needed = costs.student_bytes + (costs.store_bytes if kept_here else 0)
+    return _room(needed, results, [stores, results / "raptor"])
+
+
+def _store(config: Experiment, costs: Plan) -> str:
+    """Whether states can be written to where they are to lie, read and removed."""
+    url = f"{config.activations.store}/{config.experiment}"
+    place = Place(Path(config.experiment), url)
+    try:
+        place.write(_PROBE, b"raptor")
+        found = place.read(_PROBE)
+        place.remove(_PROBE)
+    except OSError as error:
+        raise RaptorError(f"{place}: cannot be written ({first_line(error)})") from None
+    if found != b"raptor":
+        raise RaptorError(f"{place}: what is written there is not what is read")
+    if place.folder:
+        return _room(costs.store_bytes, place.folder, [place.folder])
+    return f"{url} can be written, read and removed from; {_gb(costs.store_bytes)} are to lie there"
+
+
+def _room(needed: int, folder: Path, parts: list[Path]) -> str:
+    """Free space for what is not written yet to these parts of a folder."""
+    place = next(path for path in (parts[0], *parts[0].absolute().parents) if path.exists())
     written = sum(
-        file.stat().st_size
-        for folder in (stores, results / "raptor")
-        for file in folder.rglob("*")
-        if file.is_file()
+        file.stat().st_size for part in parts for file in part.rglob("*") if file.is_file()
     )
     free, missing = shutil.disk_usage(place).free, max(0, needed - written)
-    found = f"{_gb(missing)} to be written to {results}, {_gb(free)} free"
+    found = f"{_gb(missing)} to be written to {folder}, {_gb(free)} free"
     if missing > free:
         raise RaptorError(
-            f"{found}; make room, link that folder to a larger disk, or set activations.mode: "
-            "stream, which keeps no states"
+            f"{found}; make room, link that folder to a larger disk, set activations.store, or "
+            "activations.mode: stream, which keeps no states"
         )
     return found
 

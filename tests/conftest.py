@@ -13,6 +13,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from raptor.activations.manifest import TeacherFile
+from raptor.activations.place import Place
 from raptor.activations.write import Source, plan, prepare, seal, write_shards
 from raptor.config.activations import ActivationsConfig
 from raptor.config.students import Recipe, Stage2
@@ -132,8 +133,8 @@ def _stored(tmp_path_factory) -> Planted:
     config = ActivationsConfig(dtype="float32", chunk_images=16, shard_images=64)
     grid, output = plan(source, config), folder / "activations" / "tiny.json"
     output.parent.mkdir()
-    prepare(source, grid, output)
-    seal(source, grid, output, write_shards(source, grid, output, grid.shards))
+    prepare(source, grid, Place(output))
+    seal(source, grid, Place(output), write_shards(source, grid, Place(output), grid.shards))
     return Planted(teacher, path, output, splits, folder)
 
 

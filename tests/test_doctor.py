@@ -30,6 +30,13 @@ def experiment(teachers=None, **data):
     return load(raw)
 
 
+def experiment_with(**keys):
+    """`smoke.yaml` with its states kept in another way."""
+    raw = yaml.safe_load((ROOT / "config/smoke.yaml").read_text())
+    raw["activations"] |= keys
+    return load(raw)
+
+
 def examine(config, results):
     return {check.subject: check for check in doctor.examine(config, results)}
 
@@ -214,6 +221,36 @@ def test_memory(tmp_path, monkeypatch):
         sizes = {"SC_PHYS_PAGES": pages, "SC_PAGE_SIZE": 1}
         monkeypatch.setattr(doctor.os, "sysconf", sizes.get)
         assert examine(experiment(), tmp_path)["memory"].ok == ok
+
+
+@pytest.mark.parametrize("mode", ["store", "stream"])
+def test_a_place_for_states(tmp_path, mode):
+    """It is tried where states are stored, and nothing of the trial is left."""
+    places = {f"file://{tmp_path}/states": "to be written to", "memory://x": "can be written"}
+    for prefix, said in places.items():
+        config = experiment_with(store=prefix, mode=mode)
+        found = examine(config, tmp_path)
+        assert ("store" in found) == (mode == "store")
+        if mode == "store":
+            assert found["store"].ok
+            assert said in found["store"].found
+        assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    (tmp_path / "states").write_text("not a folder")
+    check = examine(experiment_with(store=f"file://{tmp_path}/states"), tmp_path)["store"]
+    assert not check.ok
+    assert "states/smoke: cannot be written" in check.found
+
+
+def test_the_disk_of_a_place_and_of_the_results(tmp_path, monkeypatch):
+    needed = plan(experiment()).store_bytes
+    usage = SimpleNamespace(free=needed - 1)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage)
+    found = examine(experiment_with(store=f"file://{tmp_path}/states"), tmp_path / "results")
+    assert (found["disk"].ok, found["store"].ok) == (True, False)  # students alone need little
+    assert "make room" in found["store"].found
 
 
 @pytest.mark.parametrize("small", ["main memory", "GPU memory", None])

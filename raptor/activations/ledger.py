@@ -15,10 +15,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from raptor.activations.manifest import Rounding, Shard, ledger_folder, store_folder
+from raptor.activations.manifest import Rounding, Shard, ledger_folder
+from raptor.activations.place import Place
 from raptor.config.fields import Section
 from raptor.errors import RaptorError
-from raptor.files import digest, sha256, write_json
+from raptor.files import digest, write_json
 
 log = logging.getLogger(__name__)
 
@@ -37,45 +38,46 @@ def record(manifest: Path, index: int, entry: Entry) -> None:
     write_json(_path(manifest, index), {**content, "checksum": digest(content)})
 
 
-def finished(manifest: Path, index: int, identity: str) -> Entry | None:
+def finished(place: Place, index: int, identity: str) -> Entry | None:
     """The record of shard `index` if it belongs to this store and its file is as it was written.
 
     Anything else (no record, another identity, a file missing, short or changed) is None, and
     the shard has to be written again.
     """
+    record = _path(place.manifest, index)
     try:
-        content = json.loads(_path(manifest, index).read_bytes())
+        content = json.loads(record.read_bytes())
         if content.pop("checksum") != digest(content):
             raise ValueError("its checksum differs")
         entry = Entry.model_validate_json(json.dumps(content))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
-        log.warning("%s: unreadable, writing the shard again", _path(manifest, index))
+        log.warning("%s: unreadable, writing the shard again", record)
         return None
     if entry.identity != identity:
         return None
-    path = store_folder(manifest) / entry.shard.file
-    if not path.is_file() or path.stat().st_size != entry.shard.bytes:
-        log.warning("%s: missing or of the wrong size, writing it again", path)
+    file = entry.shard.file
+    if place.size(file) != entry.shard.bytes:
+        log.warning("%s: missing or of the wrong size, writing it again", place.name(file))
         return None
-    if sha256(path) != entry.shard.sha256:
-        log.warning("%s: damaged (checksum differs), writing it again", path)
+    if place.sha256(file) != entry.shard.sha256:
+        log.warning("%s: damaged (checksum differs), writing it again", place.name(file))
         return None
     return entry
 
 
-def claim(manifest: Path, index: int) -> FileLock:
+def claim(place: Place, index: int) -> FileLock:
     """The lock on shard `index`, held; whoever has it writes the shard, and releases it then.
 
     RaptorError where another job holds it.
     """
-    lock = _lock(manifest, f"{index:05d}")
+    lock = _lock(place.manifest, f"{index:05d}")
     try:
         lock.acquire(blocking=False)
     except Timeout:
         raise RaptorError(
-            f"{store_folder(manifest)}: shard {index} is being written by another job; wait until "
+            f"{place}: shard {index} is being written by another job; wait until "
             "that one has ended, or stop it, and run this one again"
         ) from None
     return lock

@@ -84,7 +84,7 @@ class Grid:
 
 
 class Shard(Section):
-    """One file of the store, relative to the Zarr folder."""
+    """One file of the store, named from the root of its array."""
 
     file: Annotated[str, AfterValidator(plain_path)]
     bytes: PositiveInt
@@ -173,6 +173,7 @@ class Manifest(Section):
     splits: dict[str, tuple[NonNegativeInt, NonNegativeInt]]  # first image, one after the last
     labels: list[int]
     sample_ids: list[str]
+    store: str | None = None  # URL of the array, where it does not lie beside the manifest
     shards: list[Shard]  # none where the states are streamed
     precision: Precision | None  # not known where they are
 

@@ -1,4 +1,4 @@
-"""The shard files of a finished store: checked, and read as they lie on disk.
+"""The shard files of a finished store, read as they lie on disk.
 
 Shards are uncompressed Zarr v3 files, so a chunk is a plain range of bytes whose place stands in
 the index at the end of its shard (Zarr v3 specification, `sharding_indexed` codec). They are
@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from raptor.activations.manifest import ITEM_BYTES, Manifest, store_folder
-from raptor.errors import RaptorError
-from raptor.files import sha256
+from raptor.activations.cache import CachedFiles
+from raptor.activations.files import ShardFiles
+from raptor.activations.manifest import ITEM_BYTES, Manifest
+from raptor.activations.place import Place
 
 # Pages of a map count as memory of the process, though the system may take them back: let go of
 # all maps after this many bytes, whatever the size of the store.
@@ -30,19 +31,19 @@ class Shards:
     """Every shard is there with its size when this is made; each is verified when first read."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path = path
         self.grid = manifest.grid
-        self._shards = manifest.shards
-        self._folder = store_folder(path)
         rows = -(-self.grid.shape[0] // self.grid.chunk_images)
         self._first = np.zeros((rows, self.grid.shape[1]), dtype=np.int64)
-        self._verified: set[int] = set()
+        self._placed: set[int] = set()  # shards whose chunks are in `_first`
         self._maps: dict[int, np.ndarray] = {}
         self._touched = 0  # bytes taken from the present maps
         self._lock = threading.Lock()
         self._memory = threading.local()
-        for index in self.grid.shards:
-            self._check_size(index)
+        place = Place(path, manifest.store)
+        if place.folder is None:
+            self._files: ShardFiles = CachedFiles(place, manifest.shards, self._maps.clear)
+        else:
+            self._files = ShardFiles(place, manifest.shards)
 
     def gather(self, images: np.ndarray, layers: Sequence[int], out: torch.Tensor) -> None:
         """Put the states of `images` (k, n), each row sorted, into float32 `out` (k, n, S', T, D).
@@ -85,57 +86,34 @@ class Shards:
                 self._maps.clear()  # a thread that still reads keeps its own
                 self._touched = 0
             self._touched += wanted_bytes
+            found: dict[int, np.ndarray] = {}
             for index in shards:
-                if index not in self._maps:
-                    self._maps[index] = self._map(index)
-            return [self._maps[index] for index in shards]
+                if index not in found:
+                    if index not in self._maps:
+                        self._maps[index] = self._map(index)  # which may let go of others
+                    found[index] = self._maps[index]
+            return [found[index] for index in shards]
 
     def _map(self, index: int) -> np.ndarray:
         """A shard as integers of the stored size, a row (T × D) for each state of each image."""
-        self._check_size(index)  # reading a map beyond the end of its file ends the process
-        self._verify(index)
         item = ITEM_BYTES[self.grid.dtype]
-        with open(self._file(index), "rb") as file:
+        # Reading a map beyond the end of its file ends the process: the size is checked before.
+        with self._files.opened(index) as file:
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if index not in self._placed:
+            self._place(index, memory)
         count = (len(memory) - self.grid.index_bytes) // item
         states = np.frombuffer(memory, f"i{item}", count)
         return states.reshape(-1, self.grid.image_bytes // item)
 
-    def _verify(self, index: int) -> None:
-        """Compare the checksum of a shard, once, and note where its chunks are."""
-        if index not in self._verified:
-            if sha256(self._file(index)) != self._shards[index].sha256:
-                raise self._broken(index, "is damaged (its checksum differs)")
-            start, stop = self.grid.images_of(index)
-            first, size = start // self.grid.chunk_images, self.grid.chunk_images
-            self._first[first : -(-stop // size)] = self._first_states(index)
-            self._verified.add(index)
-
-    def _first_states(self, index: int) -> np.ndarray:
-        """The row of `_map` where each chunk begins, (rows of chunks, S)."""
+    def _place(self, index: int, memory: mmap.mmap) -> None:
+        """Note the row of `_map` where each chunk begins, (rows of chunks, S)."""
         grid = self.grid
-        with open(self._file(index), "rb") as file:
-            file.seek(-grid.index_bytes, 2)
-            pairs = np.frombuffer(file.read(grid.index_bytes - 4), "<u8")
+        pairs = np.frombuffer(memory[-grid.index_bytes : -4], "<u8")
         offsets, sizes = np.moveaxis(pairs.reshape(grid.rows_per_shard, grid.shape[1], 2), -1, 0)
         start, stop = grid.images_of(index)
-        rows = -(-(stop - start) // grid.chunk_images)
+        first, rows = start // grid.chunk_images, -(-(stop - start) // grid.chunk_images)
         if (sizes[:rows] != grid.chunk_bytes).any():  # an absent chunk has the largest number
-            raise self._broken(index, "lacks chunks")
-        return offsets[:rows] // grid.image_bytes
-
-    def _file(self, index: int) -> Path:
-        return self._folder / self._shards[index].file
-
-    def _check_size(self, index: int) -> None:
-        path, expected = self._file(index), self._shards[index].bytes
-        if not path.is_file():
-            raise self._broken(index, "is missing")
-        if path.stat().st_size != expected:
-            raise self._broken(index, f"has {path.stat().st_size} bytes instead of {expected}")
-
-    def _broken(self, index: int, fault: str) -> RaptorError:
-        return RaptorError(
-            f"{self._file(index)}: this shard of the activations {fault}; delete {self.path} "
-            "and run the extraction again, which redoes only this shard"
-        )
+            raise self._files.broken(index, "lacks chunks")
+        self._first[first : first + rows] = offsets[:rows] // grid.image_bytes
+        self._placed.add(index)

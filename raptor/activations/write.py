@@ -7,14 +7,16 @@ the first two, for some of the shards.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import logging
 import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import zarr
+from zarr.storage import WrapperStore
 
 from raptor.activations import ledger
 from raptor.activations.ledger import Entry
@@ -33,8 +36,8 @@ from raptor.activations.manifest import (
     Rounding,
     Shard,
     TeacherFile,
-    store_folder,
 )
+from raptor.activations.place import Place
 from raptor.activations.precision import Rounder
 from raptor.errors import RaptorError
 from raptor.files import digest, room_for, sha256, write_json
@@ -42,6 +45,8 @@ from raptor.provenance import code_digest
 
 if TYPE_CHECKING:
     from filelock import FileLock
+    from zarr.abc.store import Store
+    from zarr.core.buffer import Buffer
 
     from raptor.config.activations import ActivationsConfig
     from raptor.config.data import DataConfig
@@ -97,9 +102,11 @@ def extract(
     config: ActivationsConfig,
     output: Path,
     device: torch.device,
+    store: str | None = None,
 ) -> None:
     """Store the states of every image, unless they are streamed; write the manifest `output` last.
 
+    The array lies beside the manifest, or at the URL `store`.
     Images stand in the order train, val, test. Shards that an earlier run, or other jobs, finished
     for the same teacher, data, code and dtype are verified and kept. Raises `RaptorError` where a
     state is not finite or overflows the dtype, where the disk is too small, and where another job
@@ -110,9 +117,10 @@ def extract(
     if config.mode == "stream":
         _manifest(source, grid, "stream", [], None).save(output)
         return
-    prepare(source, grid, output)
-    entries = write_shards(source, grid, output, grid.shards)
-    seal(source, grid, output, entries)
+    place = Place(output, store)
+    prepare(source, grid, place)
+    entries = write_shards(source, grid, place, grid.shards)
+    seal(source, grid, place, entries)
 
 
 def extract_part(
@@ -125,15 +133,16 @@ def extract_part(
     parts: int,
     output: Path,
     device: torch.device,
+    store: str | None = None,
 ) -> None:
     """Write every `parts`-th shard of the store of `manifest`, from number `part` on.
 
     `output` holds the records of these shards; otherwise as `extract`, which is to follow.
     """
     source = _open(teacher, data, manifest, device)
-    grid = plan(source, config)
-    prepare(source, grid, manifest)
-    entries = write_shards(source, grid, manifest, grid.shards[part::parts])
+    grid, place = plan(source, config), Place(manifest, store)
+    prepare(source, grid, place)
+    entries = write_shards(source, grid, place, grid.shards[part::parts])
     write_json(output, {index: entry.model_dump(mode="json") for index, entry in entries.items()})
 
 
@@ -177,41 +186,44 @@ def identity(source: Source, grid: Grid) -> str:
     )
 
 
-def prepare(source: Source, grid: Grid, output: Path) -> None:
+def prepare(source: Source, grid: Grid, place: Place) -> None:
     """Make the empty array, unless it is there already; one of another identity is removed.
 
     Jobs that start together wait here for the first of them.
     """
-    folder, name = store_folder(output), identity(source, grid)
-    with ledger.preparing(output):
-        if folder.exists():
-            if _identity_of(folder) == name:
+    name = identity(source, grid)
+    with ledger.preparing(place.manifest):
+        found = place.read("zarr.json")
+        if found is not None:
+            if _identity_in(found) == name:
                 return
-            log.info("%s: belongs to another teacher, data or dtype; removing it", folder)
-            shutil.rmtree(folder)
-        ledger.clear(output)
-        zarr.create_array(
-            folder,
-            shape=grid.shape,
-            chunks=grid.chunk,
-            shards=grid.shard,
-            dtype=ZARR_DTYPE[grid.dtype],
-            compressors=None,
-            fill_value=0,
-            dimension_names=("image", "state", "token", "width"),
-            attributes={"identity": name, "dtype": grid.dtype},
-        )
+            log.info("%s: belongs to another teacher, data or dtype; removing it", place)
+        place.remove()
+        ledger.clear(place.manifest)
+        with place.reached():
+            zarr.create_array(
+                place.array(),
+                shape=grid.shape,
+                chunks=grid.chunk,
+                shards=grid.shard,
+                dtype=ZARR_DTYPE[grid.dtype],
+                compressors=None,
+                fill_value=0,
+                dimension_names=("image", "state", "token", "width"),
+                attributes={"identity": name, "dtype": grid.dtype},
+            )
 
 
-def _identity_of(folder: Path) -> str | None:
+def _identity_in(metadata: bytes) -> str | None:
+    """What `prepare` noted among the attributes of an array."""
     try:
-        return zarr.open_array(folder, mode="r").attrs.get("identity")
-    except (OSError, ValueError, KeyError, TypeError):  # no array, or half of one
+        return json.loads(metadata)["attributes"]["identity"]
+    except (ValueError, KeyError, TypeError):  # of another program, or half of them
         return None
 
 
 def write_shards(
-    source: Source, grid: Grid, output: Path, shards: Iterable[int]
+    source: Source, grid: Grid, place: Place, shards: Iterable[int]
 ) -> dict[int, Entry]:
     """Write the given shards of a prepared store, those that are finished excepted.
 
@@ -219,7 +231,7 @@ def write_shards(
     teacher works on the next one meanwhile, so two shards are in memory.
     """
     name = identity(source, grid)
-    found = {index: ledger.finished(output, index, name) for index in shards}
+    found = {index: ledger.finished(place, index, name) for index in shards}
     entries = {index: entry for index, entry in found.items() if entry is not None}
     pending = [index for index, entry in found.items() if entry is None]
     log.info(
@@ -228,44 +240,48 @@ def write_shards(
         len(grid.shards) + 1, len(pending), len(found),
     )  # fmt: skip
     # A chunk that happens to be all zero is written too: an absent one must mean damage.
-    with zarr.config.set({"array.write_empty_chunks": True}):
-        array = zarr.open_array(store_folder(output), mode="r+")
-    left = [file for index in pending for file in _files_at(array, output, index)]
-    replaced = sum(file.stat().st_size for file in left)
-    _check_space(output, sum(map(grid.bytes_of, pending)) - replaced)
+    with zarr.config.set({"array.write_empty_chunks": True}), place.reached():
+        array = zarr.open_array(_Digesting(place.array()), mode="r+")
+    files = [_file(array, index) for index in pending]
+    _check_space(place, sum(map(grid.bytes_of, pending)), files)
     images = sum(last - first for first, last in map(grid.images_of, pending))
     with ExitStack() as claims, ThreadPoolExecutor(1, thread_name_prefix="shard-writer") as pool:
-        claimed = _claimed(output, name, pending, entries, claims)
+        claimed = _claimed(place, name, pending, entries, claims)
         writing: tuple[int, Future[Entry]] | None = None
         for index, claim, states, cost in _computed(source, grid, claimed, images):
             if writing:  # raises what the writer raised
                 entries[writing[0]] = writing[1].result()
-            writing = index, pool.submit(_write, array, output, index, name, claim, states, cost)
+            writing = index, pool.submit(_write, array, place, index, name, claim, states, cost)
         if writing:
             entries[writing[0]] = writing[1].result()
     return entries
 
 
-def _check_space(output: Path, needed: int) -> None:
-    free = shutil.disk_usage(output.parent).free
+def _check_space(place: Place, needed: int, files: list[str]) -> None:
+    """On a disk, less what is there of these files already; nobody says what a bucket holds."""
+    if place.folder is None:
+        return
+    left = [path for file in files for path in (place.folder / file).parent.glob("*")]
+    needed -= sum(path.stat().st_size for path in left)
+    free = shutil.disk_usage(place.folder).free
     if needed > free:
         raise RaptorError(
-            f"activations need {needed / 1e9:.3g} GB at {output.parent}, {free / 1e9:.3g} GB free; "
-            "free space, point the results folder elsewhere or use a 16-bit activations.dtype"
+            f"activations need {needed / 1e9:.3g} GB at {place.folder.parent}, {free / 1e9:.3g} GB "
+            "free; free space, set activations.store or use a 16-bit activations.dtype"
         )
 
 
 def _claimed(
-    output: Path, name: str, shards: list[int], entries: dict[int, Entry], claims: ExitStack
+    place: Place, name: str, shards: list[int], entries: dict[int, Entry], claims: ExitStack
 ) -> Iterator[tuple[int, FileLock]]:
     """One shard after another with the claim to it, which `claims` lets go of should a job fail.
 
     A shard that another job has finished since this one looked goes to `entries` instead.
     """
     for index in shards:
-        claim = ledger.claim(output, index)
+        claim = ledger.claim(place, index)
         claims.callback(claim.release)
-        entry = ledger.finished(output, index, name)
+        entry = ledger.finished(place, index, name)
         if entry is None:
             yield index, claim
         else:
@@ -314,52 +330,60 @@ class _Progress:
             self._logged = now
 
 
+class _Digesting(WrapperStore):
+    """Notes size and checksum of what is written: of the bytes as they are meant, not as they land.
+
+    So a reader, or the job that verifies, notices what went wrong on the way to a disk or a bucket;
+    and nothing is read back.
+    """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.written: dict[str, tuple[int, str]] = {}
+
+    async def set(self, key: str, value: Buffer) -> None:
+        checksum = hashlib.sha256(value.as_buffer_like()).hexdigest()
+        self.written[key] = len(value), checksum
+        await super().set(key, value)
+
+
 def _write(
-    array: zarr.Array, output: Path, index: int, name: str, claim: FileLock,
+    array: zarr.Array, place: Place, index: int, name: str, claim: FileLock,
     states: torch.Tensor, cost: Rounding,
 ) -> Entry:  # fmt: skip
     start, is_bfloat16 = index * array.shards[0], states.dtype == torch.bfloat16
     stored = states.view(torch.int16).numpy().view(np.uint16) if is_bfloat16 else states.numpy()
-    path = _shard_path(array, output, index)
-    for left in _files_at(array, output, index):
-        left.unlink()
-    with room_for(path):
+    file = _file(array, index)
+    # What an interrupted write left, and a damaged shard: Zarr would read it before it writes.
+    place.remove(os.path.dirname(file))
+    with place.reached(), room_for(place.folder / file) if place.folder else nullcontext():
         array[start : start + len(stored)] = stored
-    shard = Shard(
-        file=path.relative_to(store_folder(output)).as_posix(),
-        bytes=path.stat().st_size,
-        sha256=sha256(path),
-    )
+    size, checksum = array.store.written.pop(file)
+    shard = Shard(file=file, bytes=size, sha256=checksum)
     entry = Entry(identity=name, shard=shard, rounding=cost)
-    ledger.record(output, index, entry)
+    ledger.record(place.manifest, index, entry)
     claim.release()
     return entry
 
 
-def _files_at(array: zarr.Array, output: Path, index: int) -> list[Path]:
-    """What an interrupted write has left of a shard, or the shard itself where it is damaged."""
-    return list(_shard_path(array, output, index).parent.glob("*"))
+def _file(array: zarr.Array, index: int) -> str:
+    """The file of a shard, which is alone in its folder."""
+    return array.metadata.encode_chunk_key((index, 0, 0, 0))
 
 
-def _shard_path(array: zarr.Array, output: Path, index: int) -> Path:
-    return store_folder(output) / array.metadata.encode_chunk_key((index, 0, 0, 0))
-
-
-def seal(source: Source, grid: Grid, output: Path, entries: Mapping[int, Entry]) -> None:
+def seal(source: Source, grid: Grid, place: Place, entries: Mapping[int, Entry]) -> None:
     """Write the manifest of a store whose shards are all there.
 
     `entries` are the verified records of the shards, from `write_shards` or `ledger.finished`.
     """
     missing = [index for index in grid.shards if index not in entries]
     if missing:
-        raise RaptorError(
-            f"{store_folder(output)}: shards {missing} are not written; run their extraction again"
-        )
+        raise RaptorError(f"{place}: shards {missing} are not written; run their extraction again")
     ordered = [entries[index] for index in grid.shards]
     precision = Precision.of([entry.rounding for entry in ordered])
     shards = [entry.shard for entry in ordered]
-    _manifest(source, grid, "store", shards, precision).save(output)
-    ledger.drop_claims(output)
+    _manifest(source, grid, "store", shards, precision, place.url).save(place.manifest)
+    ledger.drop_claims(place.manifest)
     log.info(
         "%s: largest entry %.4g, relative rounding error of %s: max %.2g, rms %.2g",
         source.file.name, max(precision.max_entry), grid.dtype,
@@ -368,8 +392,9 @@ def seal(source: Source, grid: Grid, output: Path, entries: Mapping[int, Entry])
 
 
 def _manifest(
-    source: Source, grid: Grid, mode: str, shards: list[Shard], precision: Precision | None
-) -> Manifest:
+    source: Source, grid: Grid, mode: str, shards: list[Shard], precision: Precision | None,
+    store: str | None = None,
+) -> Manifest:  # fmt: skip
     return Manifest(
         mode=mode,
         shape=grid.shape,
@@ -383,6 +408,7 @@ def _manifest(
         splits=source.spans,
         labels=source.labels,
         sample_ids=source.sample_ids,
+        store=store,
         shards=shards,
         precision=precision,
     )

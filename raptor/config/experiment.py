@@ -74,6 +74,11 @@ class Experiment(Section):
         own = self.origin(teacher).model_dump(include={"mean", "std"}, exclude_none=True)
         return self.data.model_copy(update=own)
 
+    def store(self, teacher: str) -> str | None:
+        """URL of the states of this teacher, or None where they lie beside their manifest."""
+        prefix = self.activations.store
+        return f"{prefix}/{self.experiment}/{teacher}.zarr" if prefix else None
+
     def trains(self, teacher: str, recipe: str, partition: str, k: int) -> bool:
         """Whether some grid has these students."""
         return any(

@@ -10,6 +10,7 @@ import torch
 
 from raptor.activations import write
 from raptor.activations.manifest import TeacherFile
+from raptor.activations.place import Place
 from raptor.config.activations import ActivationsConfig
 from raptor.tokens import TokenLayout
 
@@ -67,12 +68,18 @@ def config(dtype: str = "float16") -> ActivationsConfig:
     return ActivationsConfig(dtype=dtype, chunk_images=4, shard_images=16)
 
 
-def store(output: Path, teacher: Linear, dtype: str = "float16", sha256: str = "0" * 64) -> Path:
+def store(
+    output: Path,
+    teacher: Linear,
+    dtype: str = "float16",
+    sha256: str = "0" * 64,
+    url: str | None = None,
+) -> Path:
     """Extract everything, as `write.extract` does once it has opened teacher and data."""
     given = source(teacher, sha256)
-    grid = write.plan(given, config(dtype))
-    write.prepare(given, grid, output)
-    write.seal(given, grid, output, write.write_shards(given, grid, output, grid.shards))
+    grid, place = write.plan(given, config(dtype)), Place(output, url)
+    write.prepare(given, grid, place)
+    write.seal(given, grid, place, write.write_shards(given, grid, place, grid.shards))
     return output
 
 

@@ -12,6 +12,7 @@ import torch
 
 from raptor.activations import write
 from raptor.activations.manifest import Manifest, ledger_folder, store_folder
+from raptor.activations.place import Place
 from raptor.config.data import DataConfig, Splits
 from raptor.config.teachers import TeacherTraining, TrainedTeacher
 from raptor.errors import RaptorError
@@ -47,8 +48,8 @@ def write_part(output: Path, part: range, teacher: Linear | None = None) -> int:
     """Prepare a store and write some of its shards; the number of images that were computed."""
     given = source(teacher or Linear())
     grid = write.plan(given, config())
-    write.prepare(given, grid, output)
-    write.write_shards(given, grid, output, part)
+    write.prepare(given, grid, Place(output))
+    write.write_shards(given, grid, Place(output), part)
     return given.teacher.images_seen - 1  # one was seen by `plan`
 
 
@@ -57,8 +58,8 @@ def prepare_at(output: Path, sign: Path) -> None:
     grid = write.plan(given, config())
     while not sign.exists():
         pass
-    write.prepare(given, grid, output)
-    write.write_shards(given, grid, output, [])  # opens the array
+    write.prepare(given, grid, Place(output))
+    write.write_shards(given, grid, Place(output), [])  # opens the array
 
 
 def started(target, *arguments) -> multiprocessing.Process:

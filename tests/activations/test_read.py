@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import threading
 import time
@@ -265,11 +266,10 @@ def test_an_undamaged_shard_is_still_read(manifest, exact):
 
 
 def test_each_shard_is_verified_once(manifest, monkeypatch):
-    from raptor.activations import shards
-
-    calls = []
-    original = shards.sha256
-    monkeypatch.setattr(shards, "sha256", lambda path: calls.append(path) or original(path))
+    calls, original = [], hashlib.file_digest
+    monkeypatch.setattr(
+        hashlib, "file_digest", lambda file, name: calls.append(file.name) or original(file, name)
+    )
     states = Activations(manifest)
     assert not calls
     for _ in range(3):

@@ -13,6 +13,7 @@ import zarr
 
 from raptor.activations import ledger, write
 from raptor.activations.manifest import Grid, Manifest, ledger_folder, store_folder
+from raptor.activations.place import Place
 from raptor.activations.read import Activations
 from raptor.errors import RaptorError
 from raptor.files import sha256
@@ -229,16 +230,16 @@ def test_shards_can_be_written_by_several_jobs(tmp_path):
     for part in (range(3, 5), range(0, 2)):
         job = source(Linear())
         grid = write.plan(job, config())
-        write.prepare(job, grid, output)
-        assert set(write.write_shards(job, grid, output, part)) == set(part)
+        write.prepare(job, grid, Place(output))
+        assert set(write.write_shards(job, grid, Place(output), part)) == set(part)
     sealing = source(Linear())
     name = write.identity(sealing, grid)
-    found = {i: ledger.finished(output, i, name) for i in grid.shards}
+    found = {i: ledger.finished(Place(output), i, name) for i in grid.shards}
     done = {i: entry for i, entry in found.items() if entry is not None}
     with pytest.raises(RaptorError, match=r"shards \[2\] are not written"):
-        write.seal(sealing, grid, output, done)
-    done |= write.write_shards(sealing, grid, output, [2])
-    write.seal(sealing, grid, output, done)
+        write.seal(sealing, grid, Place(output), done)
+    done |= write.write_shards(sealing, grid, Place(output), [2])
+    write.seal(sealing, grid, Place(output), done)
     whole = store(tmp_path / "whole" / "tiny.json", Linear())
     assert json.loads(output.read_text()) == json.loads(whole.read_text())
 

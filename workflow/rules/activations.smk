@@ -24,6 +24,7 @@ rule activation_shards:
     params:
         data=lambda wildcards: leaves(experiment.images(wildcards.teacher)),
         config=STATES,
+        store=lambda wildcards: experiment.store(wildcards.teacher),
         manifest=results("activations/{teacher}.json"),
         parts=experiment.activations.jobs,
         code=script_code("activation_shards"),
@@ -58,6 +59,7 @@ rule activations:
     params:
         data=lambda wildcards: leaves(experiment.images(wildcards.teacher)),
         config=STATES,
+        store=lambda wildcards: experiment.store(wildcards.teacher),
         code=script_code("activations"),
     message:
         "Extracting the states of {wildcards.teacher}"

@@ -130,8 +130,8 @@ def leaves(section):
     return section.model_dump(mode="json")
 
 
-# What states are kept, and how; not by how many jobs.
-STATES = {key: value for key, value in leaves(experiment.activations).items() if key != "jobs"}
+# What states are kept, and how; not where, which has a parameter of its own, or by how many jobs.
+STATES = experiment.activations.model_dump(mode="json", exclude={"store", "jobs"})
 
 
 def shard_records(wildcards):

@@ -17,4 +17,5 @@ with job(snakemake) as run:
         parts=snakemake.params.parts,
         output=Path(snakemake.output[0]),
         device=run.device,
+        store=snakemake.params.store,
     )

@@ -14,4 +14,5 @@ with job(snakemake) as run:
         config=ActivationsConfig.model_validate(snakemake.params.config),
         output=Path(snakemake.output[0]),
         device=run.device,
+        store=snakemake.params.store,
     )
