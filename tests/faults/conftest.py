@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from stages import Study, undisturbed
+from stages import LONG, Study, undisturbed
 
-LONG = os.environ.get("RAPTOR_FAULTS") == "long"  # `make faults`
 PAGE = Path(__file__).parents[2] / "docs/reliability.md"
 TABLE = (
     "| fault | where | tried | finished right | refused in one sentence |\n|---|---|---|---|---|\n"

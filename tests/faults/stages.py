@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from raptor.config.teachers import TeacherTraining, TrainedTeacher
 from raptor.errors import RaptorError
 from raptor.student import Student
 
+LONG = os.environ.get("RAPTOR_FAULTS") == "long"  # `make faults`
 DATA = DataConfig(splits=Splits(train=160, val=30, test=50), mean=[0.13], std=[0.31])
 STEPS = {"steps": 15, "batch_size": 16, "warmup_steps": 2, "validate_every": 5}
 RECIPES = {

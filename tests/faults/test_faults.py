@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import LONG
 from stages import (
+    LONG,
     STAGES,
     Study,
     ended,
