@@ -8,11 +8,11 @@ rule activation_shards:
         facts=results("teachers/{teacher}.json"),
         samples=results("data/samples.csv"),
     output:
-        results("activations/{teacher}/part-{part}.json"),
+        results("activations/{teacher}/part-{part}-of-{parts}.json"),
     log:
-        results("logs/activations/{teacher}/part-{part}.log"),
+        results("logs/activations/{teacher}/part-{part}-of-{parts}.log"),
     benchmark:
-        results("benchmarks/activations/{teacher}/part-{part}.tsv")
+        results("benchmarks/activations/{teacher}/part-{part}-of-{parts}.tsv")
     priority: 10
     conda:
         "../../environment.yml"
@@ -26,10 +26,9 @@ rule activation_shards:
         config=STATES,
         store=lambda wildcards: experiment.store(wildcards.teacher),
         manifest=results("activations/{teacher}.json"),
-        parts=experiment.activations.jobs,
         code=script_code("activation_shards"),
     message:
-        "Extracting the states of {wildcards.teacher}, part {wildcards.part}"
+        "Extracting the states of {wildcards.teacher}, part {wildcards.part} of {wildcards.parts}"
     script:
         "../scripts/activation_shards.py"
 

@@ -76,6 +76,7 @@ wildcard_constraints:
     teacher=r"\w+",
     study=r"\w+",
     part=r"\d+",
+    parts=r"\d+",
     task="segmentation|depth",
 
 
@@ -136,8 +137,9 @@ STATES = experiment.activations.model_dump(mode="json", exclude={"store", "jobs"
 
 def shard_records(wildcards):
     """What each job has written, where several share the shards of a store."""
-    parts = 0 if STREAMED or experiment.activations.jobs == 1 else experiment.activations.jobs
-    return [results(f"activations/{wildcards.teacher}/part-{part}.json") for part in range(parts)]
+    jobs = 0 if STREAMED or experiment.activations.jobs == 1 else experiment.activations.jobs
+    parts = [f"part-{part}-of-{jobs}" for part in range(jobs)]
+    return [results(f"activations/{wildcards.teacher}/{part}.json") for part in parts]
 
 
 MADE_BY = targets.teachers_by_rule(experiment)

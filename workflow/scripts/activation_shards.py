@@ -14,7 +14,7 @@ with job(snakemake) as run:
         config=ActivationsConfig.model_validate(snakemake.params.config),
         manifest=Path(snakemake.params.manifest),
         part=int(snakemake.wildcards.part),
-        parts=snakemake.params.parts,
+        parts=int(snakemake.wildcards.parts),
         output=Path(snakemake.output[0]),
         device=run.device,
         store=snakemake.params.store,
