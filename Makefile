@@ -3,16 +3,17 @@
 # make test      the whole test suite
 # make smoke     the same pipeline at toy size
 # make bench     speed and memory, as ratios
-# make faults    kills, full disks, flipped bits: many of each, and docs/reliability.md
+# make faults    kills, full disks, damaged files, many of each: the table of docs/reliability.md
 PYTHON ?= python3
 CONFIG ?= config/laptop.yaml
 BIN := .venv/bin
+export CONFIG
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: figures report test smoke bench faults lint
 
 figures report: .venv/ready
-	@$(BIN)/python -m raptor.make $(CONFIG)
+	@$(BIN)/python -m raptor.make "$$CONFIG"
 
 smoke: .venv/ready
 	$(MAKE) figures CONFIG=config/smoke.yaml
@@ -24,7 +25,7 @@ bench: .venv/ready
 	$(BIN)/python -m benchmarks
 
 faults: .venv/ready
-	RAPTOR_FAULTS=long $(BIN)/python -m pytest tests/faults
+	RAPTOR_FAULTS=long RAPTOR_FAULTS_TABLE=docs/reliability.md $(BIN)/python -m pytest tests/faults
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -21,6 +21,7 @@ from raptor.student import Student
 from raptor.teachers.files import load_teacher, teacher_facts
 from raptor.teachers.resize import teacher_at_size
 from raptor.training.checkpoint import Checkpoint
+from raptor.training.finished import note_finished
 from raptor.weights import save_weights
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ def probe_model(
     """Train one head on the frozen model and measure it on the test split.
 
     Writes `head`, the JSON beside it, and `output`: one row with the model's name, `n_train` and
-    what `evaluate` of the probe gives. Unfinished training is kept in `state`. The order of the
+    what `evaluate` of the probe gives. The training is kept in `state`. The order of the
     images follows from `seed`, the task and the teacher: its Raptors' heads see the same batches.
     """
     train, test = task.split("train"), task.split("test")
@@ -101,5 +102,5 @@ def probe_model(
     with replacing(output) as temporary:
         row = pd.DataFrame([{**model.facts, "n_train": n_train, **found}])
         row.to_csv(temporary, index=False, lineterminator="\n", float_format="%.12g")
-    checkpoint.remove()
+    note_finished(state, output)
     log.info("%s: %s", title, {name: round(value, 4) for name, value in found.items()})

@@ -7,6 +7,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,13 +24,15 @@ LITTLE_BYTES = 2**20  # a write that fails where less is free has failed for tha
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary path beside `path`; on success it is flushed to disk and renamed to `path`.
 
-    A full disk is a RaptorError, whatever the library that wrote makes of it.
+    A full disk is a RaptorError, whatever the library that wrote makes of it. What writers of this
+    path that were killed have left is removed.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with room_for(path):
             path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_unfinished(path)
             yield temporary
             with open(temporary, "rb+") as file:
                 os.fsync(file.fileno())
@@ -64,10 +67,24 @@ def _is_full(error: Exception, path: Path) -> bool:
         return False
 
 
-def remove_unfinished(path: Path) -> None:
-    """Remove what writers of `path` that were killed have left; none may be at work."""
+def _remove_unfinished(path: Path) -> None:
+    """Remove the temporary paths of `path` whose processes have ended."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        left.unlink(missing_ok=True)
+        try:
+            os.kill(int(left.name.split(".")[-2]), 0)  # no signal: only whether it could be sent
+        except ProcessLookupError:
+            left.unlink(missing_ok=True)
+        except PermissionError:  # somebody else's, and at work
+            pass
+
+
+# Control characters, line breaks, and what stands for bytes that are no text.
+_NO_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def is_name(text: str) -> bool:
+    """Whether it is text without control characters and line breaks, as names are."""
+    return not _NO_NAME.search(text)
 
 
 def plain_path(text: str) -> str:
@@ -81,7 +98,7 @@ def plain_path(text: str) -> str:
     parts = text.split("/")
     if not all(part and part.strip(".") for part in parts):
         raise ValueError(f"{text!r} is not a path below its folder")
-    if not text.isprintable():
+    if not is_name(text):
         raise ValueError(f"{text!r} holds control characters")
     if any(len(part.encode()) > LONGEST for part in parts):
         raise ValueError(f"{text[:40]!r}… is a name of more than {LONGEST} bytes")

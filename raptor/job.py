@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from raptor import provenance
 from raptor.errors import RaptorError, of_system
-from raptor.files import digest, remove_unfinished, sha256, write_json
+from raptor.files import digest, sha256, write_json
 
 log = logging.getLogger("raptor")
 
@@ -78,8 +78,6 @@ def job(snakemake: Any) -> Iterator[Job]:
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(snakemake.threads)
         provenance_file.unlink(missing_ok=True)  # it says nothing of what is written from here on
-        for path in outputs:
-            remove_unfinished(path)
         started = time.monotonic()
         running = Job(identity, snakemake.config, Path(snakemake.log[0]), title)
         yield running

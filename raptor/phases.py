@@ -90,7 +90,7 @@ def read_distances(matrices: Path, measure: str) -> tuple[np.ndarray, np.ndarray
     1 - similarity, or the mean squared difference itself.
     """
     try:
-        with np.load(matrices) as arrays:
+        with np.load(matrices, allow_pickle=False) as arrays:
             value_LL, resamples_RLL = arrays[measure], arrays[f"{measure}_bootstrap"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise RaptorError(

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from raptor.errors import RaptorError
 from raptor.files import replacing
 
 # What a job does around its computation: its log, its provenance. It decides no number.
@@ -35,7 +36,7 @@ def code_digest(*paths: str) -> str:
     files = sorted(set().union(*(_reachable(ROOT / path) for path in paths)))
     text = "\n".join(f"{file.relative_to(ROOT)} {_read(file)[0]}" for file in files)
     if len(_parsed()) > known:
-        with contextlib.suppress(OSError), replacing(_parsed_file()) as temporary:
+        with contextlib.suppress(OSError, RaptorError), replacing(_parsed_file()) as temporary:
             temporary.write_text(json.dumps(_parsed()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

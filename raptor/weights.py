@@ -9,6 +9,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -70,7 +71,13 @@ def load_weights(module: nn.Module, path: Path, checksum: str, stage: str) -> No
             f"{path}: damaged or exchanged, its checksum is not the one in {beside}; "
             f"delete both files and run the {stage} stage again"
         )
-    weights = load_file(path)
+    try:
+        weights = load_file(path)
+    except SafetensorError as error:
+        raise RaptorError(
+            f"{path}: holds no weights ({first_line(error)}); delete it and {beside} and run the "
+            f"{stage} stage again"
+        ) from None
     expected, found = module.state_dict(), weights
     for name in sorted(expected.keys() | found.keys()):
         if _shape(expected.get(name)) != _shape(found.get(name)):

@@ -1,6 +1,9 @@
 """Files that are whole or absent."""
 
 import hashlib
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -29,6 +32,21 @@ def test_a_finished_write_replaces(tmp_path):
         assert not path.exists()
     assert path.read_text() == "whole"
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_a_killed_writer_left_is_removed_and_what_others_write_is_not(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True
+    )
+    left = tmp_path / f".table.csv.{int(ended.stdout)}.tmp"
+    at_work = tmp_path / f".table.csv.{os.getppid()}.tmp"
+    of_another = tmp_path / left.name.replace("table", "other")
+    for path in (left, at_work, of_another):
+        path.write_text("half")
+    with replacing(tmp_path / "table.csv") as temporary:
+        temporary.write_text("whole")
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"table.csv", at_work.name, of_another.name}
 
 
 def test_checksums(tmp_path):

@@ -176,14 +176,6 @@ def test_a_second_job_with_the_same_log_ends_with_a_sentence(snakemake, tmp_path
         pass  # it has ended
 
 
-def test_leftovers_of_a_killed_writer_are_removed(snakemake, tmp_path):
-    (tmp_path / ".out.csv.123.tmp").write_text("half")
-    (tmp_path / ".other.csv.123.tmp").write_text("of another job")
-    with job(snakemake):
-        assert not (tmp_path / ".out.csv.123.tmp").exists()
-        assert (tmp_path / ".other.csv.123.tmp").exists()
-
-
 def test_comparing_with_a_hundred_records_takes_milliseconds(snakemake, tmp_path):
     with job(snakemake):
         (tmp_path / "out.csv").write_text("b\n")

@@ -192,26 +192,33 @@ def prepare(source: Source, grid: Grid, place: Place) -> None:
     Jobs that start together wait here for the first of them.
     """
     name = identity(source, grid)
+    description = _description(grid, name)
     with ledger.preparing(place.manifest):
         found = place.read("zarr.json")
-        if found is not None:
-            if _identity_in(found) == name:
-                return
-            log.info("%s: belongs to another teacher, data or dtype; removing it", place)
-        place.remove()
-        ledger.clear(place.manifest)
-        with place.reached():
-            zarr.create_array(
-                place.array(),
-                shape=grid.shape,
-                chunks=grid.chunk,
-                shards=grid.shard,
-                dtype=ZARR_DTYPE[grid.dtype],
-                compressors=None,
-                fill_value=0,
-                dimension_names=("image", "state", "token", "width"),
-                attributes={"identity": name, "dtype": grid.dtype},
-            )
+        if found is None or _identity_in(found) != name:
+            if found is not None:
+                log.info("%s: belongs to another teacher, data or dtype; removing it", place)
+            place.remove()
+            ledger.clear(place.manifest)
+        if found != description:  # or damaged, where it is this store's
+            place.write("zarr.json", description)
+
+
+def _description(grid: Grid, name: str) -> bytes:
+    """What Zarr writes of an empty array of this grid."""
+    store: dict[str, Any] = {}
+    zarr.create_array(
+        store,
+        shape=grid.shape,
+        chunks=grid.chunk,
+        shards=grid.shard,
+        dtype=ZARR_DTYPE[grid.dtype],
+        compressors=None,
+        fill_value=0,
+        dimension_names=("image", "state", "token", "width"),
+        attributes={"identity": name, "dtype": grid.dtype},
+    )
+    return store["zarr.json"].to_bytes()
 
 
 def _identity_in(metadata: bytes) -> str | None:

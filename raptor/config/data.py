@@ -9,7 +9,14 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from raptor.config.fields import NonNegativeInt, PositiveInt, PositiveReal, Real, Section
+from raptor.config.fields import (
+    NonNegativeInt,
+    PositiveInt,
+    PositiveReal,
+    Real,
+    Section,
+    given_path,
+)
 
 Several = Annotated[int, Field(ge=2)]  # one image has no spread, and no R²
 
@@ -46,8 +53,10 @@ FOLDERS: dict[str, str] = {
 
 def _paths(root: Any) -> Any:
     """ValueError, one sentence, where pydantic would explain each type of a union."""
-    if root is None or isinstance(root, str):
+    if root is None:
         return root
+    if isinstance(root, str):
+        return given_path(root)
     if not isinstance(root, dict):
         raise ValueError(f"{root!r}: give a path, or a map of source: path")
     for source, path in root.items():
@@ -58,6 +67,7 @@ def _paths(root: Any) -> Any:
             raise ValueError(f"{source!r} is no source that reads files; {hint}")
         if not isinstance(path, str):
             raise ValueError(f"{source}: {path!r} is not a path")
+        given_path(path)
     return root
 
 

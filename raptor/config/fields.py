@@ -14,6 +14,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from raptor.files import is_name
+
 Item = TypeVar("Item")
 
 # YAML reads `3e-4` (no dot) as text; a researcher means a number.
@@ -34,6 +36,25 @@ NonNegativeInt = Annotated[int, Field(ge=0)]
 
 # Names become folders, wildcards and column values: letters, digits and `_` only.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$", max_length=64)]
+
+
+def given_path(path: str) -> str:
+    """A path that a user gives, absolute or not; ValueError where no file can have it."""
+    if not is_name(path):
+        raise ValueError("holds control characters; give the path of a file or folder")
+    if any(len(part.encode()) > 255 for part in path.split("/")):
+        raise ValueError("has a part of more than 255 bytes, which no file system holds")
+    return path
+
+
+def _without_braces(path: str) -> str:
+    if re.search(r"[{}]", path):
+        raise ValueError("holds { or }, which Snakemake takes for a wildcard; give another name")
+    return path
+
+
+# Of a file that is an input of a rule.
+InputPath = Annotated[str, AfterValidator(given_path), AfterValidator(_without_braces)]
 
 
 Split = Literal["train", "val", "test"]

@@ -77,7 +77,8 @@ def _describe(fault: Any) -> list[str]:
     path = list(fault["loc"])
     if path[0:1] == ["teachers"]:
         del path[2:3]  # pydantic tells the kind after the name
-    dotted, value = ".".join(map(str, path)), fault["input"]
+    # A name may hold what would move the cursor of a terminal.
+    dotted, value = ".".join(repr(str(part))[1:-1] for part in path), fault["input"]
     match fault["type"]:
         case "extra_forbidden":
             known = _keys(Experiment, [str(part) for part in path[:-1]])

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 
 from raptor.config.catalogue import look_up
 from raptor.config.fields import (
+    InputPath,
     Name,
     NonNegativeInt,
     NonNegativeReal,
@@ -115,8 +116,8 @@ class TimmTeacher(Section):
 
     kind: Literal["timm"]
     model: Annotated[str, AfterValidator(_plain)]
-    weights: str = "pretrained"
-    head: str = "none"
+    weights: InputPath = "pretrained"
+    head: InputPath = "none"
     mean: list[Real] | None = None  # the images' for this teacher, where not data.mean and data.std
     std: list[PositiveReal] | None = None
     seed: NonNegativeInt = 0  # of random weights

@@ -14,7 +14,8 @@ from PIL import Image
 from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms.v2.functional import pil_to_tensor
 
-from raptor.errors import RaptorError
+from raptor.errors import RaptorError, of_system
+from raptor.files import is_name
 
 SUFFIXES = ", ".join(IMG_EXTENSIONS)
 
@@ -45,11 +46,18 @@ def list_folders(folder: Path) -> list[str]:
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return [entry for entry in entries if not entry.name.startswith(".")]
+            found = [entry for entry in entries if not entry.name.startswith(".")]
     except OSError as error:
         raise RaptorError(
             f"{folder}: cannot be listed ({error.strerror}); give a folder that can be read"
         ) from None
+    for entry in found:
+        if not is_name(entry.name):
+            raise RaptorError(
+                f"{folder}: holds {entry.name!r}, a name with control characters or bytes that are "
+                "no text; rename it"
+            )
+    return found
 
 
 @contextmanager
@@ -61,6 +69,8 @@ def opened(path: Path) -> Iterator[Image.Image]:
         with Image.open(path) as image:
             yield image
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        if isinstance(error, OSError) and (refused := of_system(error)):
+            raise refused from None
         # Pillow reports damage as any of these, depending on the format.
         raise RaptorError(
             f"{path}: cannot be decoded as an image ({error}); replace it or remove it"

@@ -71,7 +71,7 @@ def contrast(
     low = high = np.nan
     # Fewer than two units to resample give no interval, of an entry or of the contrast.
     if bootstrap is not None and entries["ci_low"].notna().any():
-        with np.load(bootstrap) as arrays:
+        with np.load(bootstrap, allow_pickle=False) as arrays:
             resamples = block_contrast(sign * arrays[f"{measure}_bootstrap"], labels)
         low, high = np.percentile(resamples, PERCENTILES)
     return {

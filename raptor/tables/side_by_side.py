@@ -155,7 +155,7 @@ def mean_similarity(entries: pd.DataFrame, bootstrap: Path) -> tuple[float, floa
     pairs = entries[entries["layer_a"] < entries["layer_b"]]
     if entries["ci_low"].isna().all():  # fewer than two images to resample
         return pairs["value"].mean(), np.nan, np.nan
-    with np.load(bootstrap) as arrays:
+    with np.load(bootstrap, allow_pickle=False) as arrays:
         resamples_RLL = arrays[f"{MEASURE}_bootstrap"]
     above = np.triu_indices(resamples_RLL.shape[1], 1)
     low, high = np.percentile(resamples_RLL[:, *above].mean(axis=1), PERCENTILES)

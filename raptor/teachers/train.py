@@ -28,6 +28,7 @@ from raptor.teachers.evaluate import evaluate
 from raptor.teachers.files import load_teacher, save_teacher, teacher_facts
 from raptor.training import distributed
 from raptor.training.checkpoint import Checkpoint
+from raptor.training.finished import note_finished
 from raptor.training.loop import fit
 from raptor.training.schedules import warmup_linear
 
@@ -53,10 +54,11 @@ def train_teacher(
     """Train the teacher of `spec` from scratch and write its weights, facts and history.
 
     An interrupted training continues from `state` when its `identity` is the same, to the same
-    weights bit for bit on a CPU. `history` gets `step, epoch, loss, val_loss, val_accuracy`:
-    `loss` is the mean training loss (augmented, smoothed) since the row before. The weights
-    after each of `training.checkpoint_epochs` go to `epoch-<e>.safetensors` in a folder named as
-    `output` without its suffix.
+    weights bit for bit on a CPU; one that has ended stays there (`raptor.training.finished`).
+    `history` gets `step, epoch, loss, val_loss, val_accuracy`: `loss` is the mean training loss
+    (augmented, smoothed) since the row before. The weights after each of
+    `training.checkpoint_epochs` go to `epoch-<e>.safetensors` in a folder named as `output`
+    without its suffix.
     """
     splits = _open_splits(data, spec.training.train_images)
     if not splits["train"].class_names:
@@ -98,7 +100,7 @@ def train_teacher(
         kept_epochs=sorted(set(spec.training.checkpoint_epochs)),
     )
     _write_history(rows, per_epoch, history)
-    checkpoint.remove()
+    note_finished(state, output)
 
 
 def make_untrained(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 
 from raptor.files import plain_path, replacing, sha256, write_json
+from raptor.weights import why_unreadable
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,11 @@ class Checkpoint:
         except (ValueError, KeyError, TypeError, IsADirectoryError):
             log.warning("%s: unreadable index, starting anew", self.folder / "state.json")
             return None
-        return torch.load(path, weights_only=True, map_location="cpu")
+        try:
+            return torch.load(path, weights_only=True, map_location="cpu")
+        except (RuntimeError, UnpicklingError) as error:
+            log.warning("%s: cannot be used (%s), starting anew", path, why_unreadable(error))
+            return None
 
     def save(self, state: dict[str, Any], step: int) -> None:
         """Write the state of `step`, then remove the one before."""
@@ -55,7 +60,3 @@ class Checkpoint:
         for old in self.folder.glob("state-*.pt"):
             if old != path:
                 old.unlink()
-
-    def remove(self) -> None:
-        """Forget the state, once the result that it led to is written."""
-        shutil.rmtree(self.folder, ignore_errors=True)

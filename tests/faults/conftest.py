@@ -1,47 +1,67 @@
-"""What was tried and what came of it, as a table: printed, and kept in docs/reliability.md."""
+"""The finished toy experiment, and the table of the faults that were tried."""
 
 from __future__ import annotations
 
-from collections import Counter
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from stages import LONG, Study, undisturbed
+from children import run
+from stages import STAGES, content
+from table import Fault, as_table
 
-PAGE = Path(__file__).parents[2] / "docs/reliability.md"
-TABLE = (
-    "| fault | where | tried | finished right | refused in one sentence |\n|---|---|---|---|---|\n"
-)
-_tried: Counter[tuple[str, str, str]] = Counter()
+FAULTS: list[Fault] = []
 
 
 @pytest.fixture(scope="session")
-def study(tmp_path_factory) -> Study:
-    return undisturbed(tmp_path_factory.mktemp("study"))
+def whole(tmp_path_factory) -> Path:
+    """A results folder in which every stage has run undisturbed."""
+    root = tmp_path_factory.mktemp("whole") / "results"
+    root.mkdir()
+    for name in STAGES:
+        ended = run(name, root)
+        assert ended.status == 0, ended.said
+    return root
+
+
+@pytest.fixture(scope="session")
+def expected(whole) -> dict[str, str]:
+    return content(whole)
 
 
 @pytest.fixture
-def survived():
-    """Counts a fault that was tried: `survived(fault, where)`, `refused=True` for a clear error."""
+def without(whole, tmp_path) -> Callable[[str], Path]:
+    """A copy of the finished folder in which one stage has not run."""
 
-    def count(fault: str, where: str, refused: bool = False) -> None:
-        _tried[fault, where, "refused" if refused else "right"] += 1
+    def copy(stage: str, name: str = "results", parent: Path = tmp_path) -> Path:
+        root = parent / name
+        shutil.copytree(whole, root)
+        STAGES[stage].remove(root)
+        return root
 
-    return count
-
-
-def rows() -> list[str]:
-    places = dict.fromkeys((fault, where) for fault, where, _ in _tried)
-    lines = []
-    for fault, where in places:
-        right, refused = (_tried[fault, where, how] for how in ("right", "refused"))
-        lines.append(f"| {fault} | {where} | {right + refused} | {right} | {refused} |")
-    return lines
+    return copy
 
 
-def pytest_terminal_summary(terminalreporter, exitstatus) -> None:
-    if _tried:
-        terminalreporter.write_line(TABLE + "\n".join(rows()))
-    if LONG and exitstatus == 0:
-        head = PAGE.read_text().split(TABLE)[0]
-        PAGE.write_text(head + TABLE + "\n".join(rows()) + "\n")
+@pytest.fixture
+def tried() -> Callable[..., None]:
+    """Notes faults that were tried and survived, for the table."""
+    return lambda fault, what, finished=0, refused=0: FAULTS.append(
+        Fault(fault, what, finished, refused)
+    )
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    if FAULTS:
+        terminalreporter.section("faults tried and survived")
+        terminalreporter.write_line(as_table(FAULTS))
+
+
+def pytest_sessionfinish(session, exitstatus) -> None:
+    """`make faults` gives the file that the table goes to, where every test has passed."""
+    path = os.environ.get("RAPTOR_FAULTS_TABLE")
+    if path and exitstatus == 0 and FAULTS:
+        from table import write_page
+
+        write_page(Path(path), FAULTS)

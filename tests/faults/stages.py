@@ -1,279 +1,316 @@
-"""Each stage that is long at scale, at a size of a second, as its rule calls it."""
+"""Every stage that takes hours at scale, at toy size, run by its rule's own script.
+
+A results folder is `root`. The stages stand in the order in which they need one another, so that
+running all of them makes the inputs of each.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import multiprocessing
+import json
 import os
+import runpy
 import shutil
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-
-import pandas as pd
+from types import SimpleNamespace
+from typing import Any
 
 from raptor.config.activations import ActivationsConfig
-from raptor.config.analysis import ClassificationProbe, ProbesConfig, SimilarityConfig, SwapsConfig
-from raptor.config.data import DataConfig, Splits
+from raptor.config.analysis import PartitionConfig, ProbesConfig, SimilarityConfig, SwapsConfig
+from raptor.config.data import DataConfig
+from raptor.config.dense import ScenesConfig, SegmentationProbe
 from raptor.config.dynamics import DynamicsConfig
 from raptor.config.students import Recipe
-from raptor.config.teachers import TeacherTraining, TrainedTeacher
-from raptor.errors import RaptorError
-from raptor.student import Student
+from raptor.config.teachers import TrainedTeacher
+from raptor.training.finished import remove_finished
 
-LONG = os.environ.get("RAPTOR_FAULTS") == "long"  # `make faults`
-DATA = DataConfig(splits=Splits(train=160, val=30, test=50), mean=[0.13], std=[0.31])
-STEPS = {"steps": 15, "batch_size": 16, "warmup_steps": 2, "validate_every": 5}
-RECIPES = {
-    "paper": Recipe(stage1=STEPS, stage2=STEPS),
-    "phase_mean": Recipe(initialisation="phase_mean", block="teacher", stage2=STEPS),
-}
-# Imported once, by the process that all the others are copies of.
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(
-    [
-        "raptor.dynamics.measure",
-        "raptor.interventions",
-        "raptor.probes.evaluate",
-        "raptor.similarity",
-        "raptor.teachers.train",
-        "raptor.training.raptor",
-    ]
-)
+ROOT = Path(__file__).parents[2]
 
 
-def device():
-    import torch
+class Files(list):
+    """Like Snakemake's lists of files: paths by number and by name, some names with several."""
 
-    torch.set_num_threads(1)
-    return torch.device("cpu")
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.named = dict(named)
+        for value in self.named.values():
+            self.extend([value] if isinstance(value, str) else value)
 
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["named"][name]
+        except KeyError:
+            raise AttributeError(name) from None
 
-def train_teacher(folder: Path, lr: float = 3e-3) -> None:
-    from raptor.files import digest
-    from raptor.teachers.train import train_teacher
+    def __getitem__(self, key):
+        return self.named[key] if isinstance(key, str) else super().__getitem__(key)
 
-    training = TeacherTraining(epochs=6, batch_size=16, lr=lr, warmup_steps=2)
-    train_teacher(
-        spec=TrainedTeacher(
-            depth=4, width=16, heads=2, mlp_ratio=2.0, patch_size=14, registers=1,
-            stochastic_depth=0.1, training=training,
-        ),
-        data=DATA, output=folder / "teachers/vit.safetensors",
-        history=folder / "teachers/vit.history.csv", state=folder / ".state/vit",
-        identity=digest(training.model_dump()), device=device(),
-    )  # fmt: skip
-
-
-def extract(folder: Path, dtype: str = "float16") -> None:
-    from raptor.activations.write import extract
-
-    extract(
-        teacher=folder / "teachers/vit.safetensors", data=DATA, device=device(),
-        config=ActivationsConfig(chunk_images=8, shard_images=16, dtype=dtype),
-        output=folder / "activations/vit.json",
-    )  # fmt: skip
-
-
-def similarity(folder: Path) -> None:
-    from raptor.similarity import write_similarity
-
-    write_similarity(
-        activations=folder / "activations/vit.json", output=folder / "similarity/vit.csv",
-        config=SimilarityConfig(batch_images=16, bootstrap=100),
-        matrices=folder / "similarity/vit.npz", device=device(),
-    )  # fmt: skip
-
-
-def write_partition(folder: Path) -> None:
-    """Not a long one: what the stages after it follow."""
-    row = {"teacher": "vit", "method": "maxcut", "k": 2, "cut_weight": 1.0, "cut_fraction": 0.5}
-    row |= {"seed": 0, "segments": "1-2 3-4", "labels": "[1, 1, 2, 2]"}
-    (folder / "partitions").mkdir(parents=True)
-    pd.DataFrame([row]).to_csv(folder / "partitions/maxcut-k2.csv", index=False)
-
-
-def train_raptors(folder: Path, lr: float = 3e-4) -> None:
-    from raptor.training.raptor import train_raptors
-
-    recipes = {
-        name: Recipe.model_validate(
-            {**recipe.model_dump(), "stage2": {**recipe.stage2.model_dump(), "lr": lr}}
-        )
-        for name, recipe in RECIPES.items()
-    }
-    train_raptors(
-        teacher=folder / "teachers/vit.safetensors", activations=folder / "activations/vit.json",
-        partitions=[folder / "partitions/maxcut-k2.csv"], recipes=recipes,
-        students=[Student(name, "maxcut", 2, seed) for name in RECIPES for seed in (0, 1)],
-        output=folder / "raptor/one.json", state=folder / ".state/raptor", code="one",
-        device=device(), seed=0,
-    )  # fmt: skip
-
-
-PROBES = ProbesConfig(
-    classification=ClassificationProbe(epochs=3, batch_size=16, warmup_steps=2), bootstrap=50
-)
-
-
-def probe_teacher(folder: Path) -> None:
-    from raptor.probes.evaluate import probe_teacher
-
-    probe_teacher(
-        teacher=folder / "teachers/vit.safetensors", activations=folder / "activations/vit.json",
-        head=None, config=PROBES, output=folder / "probes/vit.csv",
-        layers=folder / "probes/vit.layers.csv", weights=folder / "probes/vit.safetensors",
-        device=device(),
-    )  # fmt: skip
-
-
-def probe_students(folder: Path) -> None:
-    from raptor.probes.evaluate import probe_students
-
-    probe_students(
-        teacher=folder / "teachers/vit.safetensors", activations=folder / "activations/vit.json",
-        students=folder / "raptor/one.json", probe=folder / "probes/vit.safetensors", head=None,
-        config=PROBES, output=folder / "probes/one.csv", layers=folder / "probes/one.layers.csv",
-        code="one", device=device(),
-    )  # fmt: skip
-
-
-def swap_layers(folder: Path) -> None:
-    from raptor.interventions import swap_layers
-
-    swap_layers(
-        teacher=folder / "teachers/vit.safetensors", activations=folder / "activations/vit.json",
-        partition=folder / "partitions/maxcut-k2.csv", head=None,
-        config=SwapsConfig(teachers=["vit"], k=2, sizes=[1, 2], samples=20),
-        output=folder / "swaps.csv", device=device(), seed=0,
-    )  # fmt: skip
-
-
-DYNAMICS = ("images", "pooled", "basins", "trajectories", "perturbation", "dmd")
-
-
-def measure_dynamics(folder: Path) -> None:
-    from raptor.dynamics.measure import measure_dynamics
-
-    measure_dynamics(
-        teacher=folder / "teachers/vit.safetensors", activations=folder / "activations/vit.json",
-        students=folder / "raptor/one.json", partition=folder / "partitions/maxcut-k2.csv",
-        config=DynamicsConfig.model_validate(
-            {
-                "teachers": ["vit"], "recipe": "paper", "k": 2, "images": 40, "train_images": 60,
-                "batch_images": 16, "dmd": {"modes": 4},
-                "perturbation": {"relative_sizes": [0.1], "source_layers": [0, 2], "images": 10},
-            }
-        ),
-        outputs={name: folder / f"dynamics/{name}.csv" for name in DYNAMICS}, device=device(),
-        seed=0,
-    )  # fmt: skip
+    def items(self):
+        return self.named.items()
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage and the files that its rule declares, which Snakemake removes when it fails."""
+    """One job: a rule's script with the inputs, outputs and parameters of its only job here."""
 
-    run: Callable[[Path], None]
-    declared: tuple[str, ...]
+    script: str
+    input: dict[str, Any]
+    output: dict[str, Any]  # what Snakemake removes after a failure, and before each run
+    params: dict[str, Any] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()  # globs of what it writes beside its outputs
+    wildcards: dict[str, str] = field(default_factory=lambda: {"teacher": "vit"})
+
+    def run(self, root: Path) -> None:
+        """Run the script as Snakemake does, in `root`."""
+        os.chdir(root)
+        facts = SimpleNamespace(
+            rule=self.script,
+            wildcards=Named(self.wildcards),
+            params=Named(self.params | {"code": "as tested"}),
+            input=Files(self.input),
+            output=Files(self.output),
+            log=[f"logs/{self.script}.log"],
+            threads=1,
+            config={"device": "cpu"},
+        )
+        script = ROOT / f"workflow/scripts/{self.script}.py"
+        runpy.run_path(str(script), init_globals={"snakemake": facts})
+
+    def remove_outputs(self, root: Path) -> None:
+        """What Snakemake does after a failure."""
+        for path in Files(self.output):
+            (root / path).unlink(missing_ok=True)
+
+    def remove(self, root: Path) -> None:
+        """All that the stage has written: as if it had never run."""
+        self.remove_outputs(root)
+        for path in Files(self.output):
+            (root / f"{path}.provenance.json").unlink(missing_ok=True)
+        for pattern in self.extra:
+            for path in root.glob(pattern):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-STAGES = {
-    "train a teacher": Stage(
-        train_teacher,
-        ("teachers/vit.safetensors", "teachers/vit.json", "teachers/vit.history.csv"),
-    ),
-    "extract states": Stage(extract, ("activations/vit.json",)),
-    "similarity": Stage(similarity, ("similarity/vit.csv", "similarity/vit.npz")),
-    "train Raptors": Stage(train_raptors, ("raptor/one.json",)),
-    "probe the teacher": Stage(
-        probe_teacher, ("probes/vit.csv", "probes/vit.layers.csv", "probes/vit.safetensors")
-    ),
-    "probe Raptors": Stage(probe_students, ("probes/one.csv", "probes/one.layers.csv")),
-    "swap layers": Stage(swap_layers, ("swaps.csv",)),
-    "dynamics": Stage(measure_dynamics, tuple(f"dynamics/{name}.csv" for name in DYNAMICS)),
+class Named(dict):
+    """Like Snakemake's parameters and wildcards: by attribute too."""
+
+    __getattr__ = dict.__getitem__
+
+
+DATA = DataConfig(
+    splits={"train": 96, "val": 16, "test": 32}, mean=[0.13], std=[0.31], image_size=28
+)
+TRAINING = {"batch_size": 16, "lr": 2e-3, "warmup_steps": 4}
+TEACHER = TrainedTeacher(
+    depth=4, width=16, heads=2, mlp_ratio=2, patch_size=14, registers=1, stochastic_depth=0.1,
+    training={
+        **TRAINING, "epochs": 12, "checkpoint_epochs": [0, 6], "augmentation": {"shift_px": 2},
+    },
+)  # fmt: skip
+ACTIVATIONS = ActivationsConfig(chunk_images=4, shard_images=8)
+SIMILARITY = SimilarityConfig(batch_images=4, bootstrap=100)
+STEPS = {"steps": 16, "batch_size": 8, "warmup_steps": 2, "validate_every": 8, "lr": 1e-3}
+RECIPES = {
+    "paper": Recipe(layer_scale=0.1, stage1=STEPS, stage2=STEPS),
+    "mean": Recipe(initialisation="phase_mean", block="teacher", stage2=STEPS),
 }
+STUDENTS = [["paper", "maxcut", 2, 0], ["mean", "maxcut", 2, 0], ["mean", "maxcut", 2, 1]]
+PROBES = ProbesConfig(
+    classification={"epochs": 10, "batch_size": 8, "warmup_steps": 2}, bootstrap=50
+)
+DYNAMICS = DynamicsConfig(
+    teachers=["vit"], recipe="mean", k=2, images=32, train_images=96, batch_images=4,
+    perturbation={"images": 16},
+)  # fmt: skip
+DENSE = SegmentationProbe(
+    source="scenes", image_size=56, epochs=6, batch_size=4, warmup_steps=1
+)  # fmt: skip
+SCENES = ScenesConfig(image_size=56, digits=2, train=16, test=8)
+
+WEIGHTS = {"weights": "teachers/vit.safetensors", "facts": "teachers/vit.json"}
+STATES = {**WEIGHTS, "activations": "activations/vit.json"}
+PHASES = "partitions/vit/maxcut-k2.csv"
+INDEX = "raptor/vit/all-0.json"
 
 
-def _in_a_process(run: Callable[..., None], folder: Path, given: dict, say: Connection) -> None:
-    import raptor.training.loop
-
-    raptor.training.loop.SAVE_SECONDS = 0.0  # every step, so that many moments matter
-    try:
-        run(folder, **given)
-    except RaptorError as error:
-        say.send(str(error))
-        raise SystemExit(1) from None
+def plain(section: Any) -> Any:
+    return section.model_dump(mode="json")
 
 
-def started(
-    run: Callable[..., None], folder: Path, **given: object
-) -> tuple[multiprocessing.Process, Connection]:
-    """A process that runs a stage, and what it says where that is a RaptorError."""
-    heard, say = processes.Pipe(duplex=False)
-    process = processes.Process(target=_in_a_process, args=(run, folder, given, say), daemon=True)
-    process.start()
-    say.close()
-    return process, heard
+STAGES: dict[str, Stage] = {
+    "samples": Stage("samples", {}, {"samples": "data/samples.csv"}, {"data": plain(DATA)}),
+    "teacher": Stage(
+        "train_teacher",
+        {"samples": "data/samples.csv"},
+        {**WEIGHTS, "history": "teachers/vit.history.csv"},
+        {
+            "spec": plain(TEACHER),
+            "data": plain(DATA),
+            "state": ".state/teachers/vit",
+            "autocast": "none",
+        },
+        extra=("teachers/vit", ".state"),
+    ),
+    "extraction": Stage(
+        "activations",
+        {**WEIGHTS, "samples": "data/samples.csv"},
+        {"manifest": "activations/vit.json"},
+        {"data": plain(DATA), "config": plain(ACTIVATIONS), "store": None},
+        extra=("activations/vit.zarr", "activations/vit.shards"),
+    ),
+    "similarity": Stage(
+        "similarity",
+        {"activations": "activations/vit.json"},
+        {"table": "similarity/vit.csv", "matrices": "similarity/vit.npz"},
+        {"config": plain(SIMILARITY), "streamed": False},
+    ),
+    "branches": Stage(
+        "branches",
+        STATES,
+        {
+            name: f"branches/vit/{name.replace('_matrices', '')}.{suffix}"
+            for branch in ("attention", "mlp")
+            for name, suffix in ((branch, "csv"), (f"{branch}_matrices", "npz"))
+        },
+        {"config": plain(SIMILARITY)},
+    ),
+    "partition": Stage(
+        "partition",
+        {"matrices": "similarity/vit.npz"},
+        {
+            "partitions": [PHASES],
+            "stability": "partitions/vit/stability.csv",
+            "epsilon": "partitions/vit/epsilon.csv",
+        },
+        {"config": plain(PartitionConfig(methods=["maxcut"], k=[2])), "seed": 0},
+    ),
+    "students": Stage(
+        "raptor",
+        {**STATES, "partitions": [PHASES]},
+        {"index": INDEX},
+        {
+            "recipes": {name: plain(recipe) for name, recipe in RECIPES.items()},
+            "students": STUDENTS,
+            "seed": 0,
+            "state": ".state/raptor/vit",
+            "autocast": "none",
+        },
+        extra=("raptor/vit/*/*", ".state"),
+        wildcards={"teacher": "vit", "study": "all", "part": "0"},
+    ),
+    "teacher's probe": Stage(
+        "probe_teacher",
+        {**STATES, "head": []},
+        {
+            "table": "probes/vit.csv",
+            "layers": "probes/vit.layers.csv",
+            "weights": "probes/vit.safetensors",
+        },
+        {"config": plain(PROBES)},
+    ),
+    "students' probes": Stage(
+        "probe_students",
+        {**STATES, "probe": "probes/vit.safetensors", "head": [], "students": INDEX},
+        {"table": "probes/vit/all-0.csv", "layers": "probes/vit/all-0.layers.csv"},
+        {"config": plain(PROBES)},
+        extra=("probes/vit/*/*",),
+    ),
+    "dense probe": Stage(
+        "dense_probe",
+        {**WEIGHTS, "samples": "data/samples.csv", "students": [INDEX]},
+        {
+            "table": "dense/segmentation/vit/mean.csv",
+            "head": "dense/segmentation/vit/mean.safetensors",
+            "head_facts": "dense/segmentation/vit/mean.json",
+        },
+        {
+            "task": {
+                "name": "segmentation",
+                "data": plain(DATA.only("digits")),
+                "probe": plain(DENSE),
+                "scenes": plain(SCENES),
+            },
+            "student": STUDENTS[1],
+            "seed": 0,
+            "state": ".state/dense",
+        },
+        extra=(".state",),
+    ),
+    "swaps": Stage(
+        "swaps",
+        {**STATES, "head": [], "partition": PHASES},
+        {"table": "interventions/vit.swaps.csv"},
+        {
+            "config": plain(
+                SwapsConfig(teachers=["vit"], k=2, sizes=[1, 2, 3], samples=150, split="train")
+            ),
+            "seed": 0,
+        },
+    ),
+    "dynamics": Stage(
+        "dynamics",
+        {**STATES, "students": [INDEX], "partition": [PHASES]},
+        {
+            name: f"dynamics/vit/{name}.csv"
+            for name in ("images", "pooled", "basins", "trajectories", "perturbation", "dmd")
+        },
+        {"config": plain(DYNAMICS), "seed": 0},
+    ),
+    # What reads the other files, in no time.
+    "epoch": Stage(
+        "checkpoint_teacher",
+        {"facts": "teachers/vit.json"},
+        {"weights": "teachers/half.safetensors", "facts": "teachers/half.json"},
+        {"epoch": 6},
+        wildcards={"teacher": "half"},
+    ),
+    "fidelity": Stage(
+        "table",
+        {"students": ["probes/vit/all-0.csv"]},
+        {"table": "tables/fidelity.csv"},
+        {"target": "fidelity", "extra": {}},
+        wildcards={},
+    ),
+    "curves": Stage(
+        "table",
+        {"students": [INDEX]},
+        {"table": "figures/training_curves.csv"},
+        {"target": "training_curves", "extra": {"study": [["vit", *one] for one in STUDENTS]}},
+        wildcards={},
+    ),
+}
+SHORT = ("samples", "partition", "epoch", "fidelity", "curves")  # in seconds at any scale
+LONG = [name for name in STAGES if name not in SHORT]
 
 
-def ended(run: Callable[..., None], folder: Path, **given: object) -> str | None:
-    """Run to the end; what it said where it was a RaptorError."""
-    process, heard = started(run, folder, **given)
-    process.join()
-    said = heard.recv() if process.exitcode == 1 else None
-    assert process.exitcode == (0 if said is None else 1)
-    return said
+def content(root: Path) -> dict[str, str]:
+    """Every result below `root` -> its digest, without what clocks and jobs say about the run.
 
-
-def killed(run: Callable[..., None], folder: Path, seconds: float) -> bool:
-    """Run, and SIGKILL after so long; whether it was still running."""
-    process, _ = started(run, folder)
-    process.join(seconds)
-    alive = process.is_alive()
-    process.kill()
-    process.join()
-    return alive
-
-
-def results(folder: Path) -> dict[str, str]:
-    """Every file with numbers -> its checksum; the time that a training took is none of them."""
-    numbers = (".csv", ".npz", ".safetensors")
-    files = [
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and (path.suffix in numbers or "vit.zarr/c" in path.as_posix())
-        if ".state" not in path.parts
-    ]
+    States of finished trainings are forgotten, as they are when a run ends.
+    """
+    with contextlib.chdir(root):
+        remove_finished(Path(".state"))
     return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(files)
+        path.relative_to(root).as_posix(): hashlib.sha256(_lasting(path)).hexdigest()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+        and not path.name.endswith((".provenance.json", ".lock"))
+        and path.relative_to(root).parts[0] != "logs"
     }
 
 
-@dataclass(frozen=True)
-class Study:
-    """Before and after each stage, undisturbed, and the seconds that it took."""
-
-    before: dict[str, Path]
-    after: dict[str, dict[str, str]]
-    seconds: dict[str, float]
-
-    def ready(self, stage: str, folder: Path) -> Path:
-        """A folder in which `stage` is to run."""
-        return Path(shutil.copytree(self.before[stage], folder))
-
-
-def undisturbed(folder: Path) -> Study:
-    study, here = Study({}, {}, {}), folder / "here"
-    here.mkdir()
-    write_partition(here)
-    for name, stage in STAGES.items():
-        study.before[name] = Path(shutil.copytree(here, folder / name.replace(" ", "_")))
-        begun = time.monotonic()
-        assert ended(stage.run, here) is None
-        study.seconds[name] = time.monotonic() - begun
-        study.after[name] = results(here)
-    return study
+def _lasting(path: Path) -> bytes:
+    """The bytes of a file; of a JSON all but the seconds, and the digests that cover them."""
+    if path.suffix != ".json":
+        return path.read_bytes()
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError:  # a bit of it was flipped
+        return path.read_bytes()
+    for part in value.get("students", [value]) if isinstance(value, dict) else []:
+        for clock in ("seconds", "digest", "identity"):
+            part.pop(clock, None)
+    return json.dumps(value).encode()

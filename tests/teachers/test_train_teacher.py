@@ -19,6 +19,7 @@ from raptor.teachers.build import build_teacher
 from raptor.teachers.evaluate import evaluate
 from raptor.teachers.files import load_teacher, teacher_facts
 from raptor.teachers.train import make_checkpoint, make_untrained, train_teacher
+from raptor.training.finished import remove_finished
 
 CPU = torch.device("cpu")
 DATA = DataConfig(splits=Splits(train=60, val=20, test=30), mean=[0.13], std=[0.31])
@@ -45,6 +46,8 @@ def train(folder, wanted, identity="one", data=DATA):
 
 
 def files(folder):
+    """The results; states are forgotten, as they are when a run ends."""
+    remove_finished(folder)
     return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
@@ -87,6 +90,21 @@ def test_interrupted_is_the_same_as_not(tmp_path, monkeypatch, interruption, err
             "small/epoch-3.safetensors", "small/epoch-3.json",
         )
     }  # fmt: skip
+
+
+def test_outputs_removed_after_the_end_are_made_again_without_a_step(tmp_path, monkeypatch):
+    """As when SLURM's time is over just then, or nobody saw the job end."""
+    wanted = spec(checkpoint_epochs=[1])
+    output = train(tmp_path, wanted)
+    written = {path.name: path.read_bytes() for path in output.parent.glob("*.*")}
+    for name in written:
+        (output.parent / name).unlink()
+    remove_finished(tmp_path)  # of a run that asked for something else
+    monkeypatch.setattr(raptor.teachers.train, "augment", _raise)  # no step is taken
+    train(tmp_path, wanted)
+    assert {path.name: path.read_bytes() for path in output.parent.glob("*.*")} == written
+    remove_finished(tmp_path)
+    assert not (tmp_path / ".state/small").exists()
 
 
 def test_a_state_of_another_training_is_not_used(tmp_path, monkeypatch):
@@ -132,7 +150,6 @@ def test_facts_and_history(tmp_path):
     assert table["epoch"].tolist() == [1, 2, 3]
     assert table["val_accuracy"].iloc[-1] == facts["accuracy"]["val"]
     assert table["val_loss"].iloc[-1] == facts["loss"]["val"]
-    assert not (tmp_path / ".state" / "small").exists()
 
 
 def test_the_first_loss_by_hand(tmp_path):

@@ -52,10 +52,3 @@ def test_an_index_cannot_lead_out_of_its_folder(tmp_path):
     index["file"] = "../outside/" + index["file"]
     (inside / "state.json").write_text(json.dumps(index))
     assert Checkpoint(inside, "mine").load() is None
-
-
-def test_remove(tmp_path):
-    checkpoint = saved(tmp_path / "state")
-    checkpoint.remove()
-    checkpoint.remove()
-    assert not (tmp_path / "state").exists()

@@ -3,6 +3,7 @@ import os
 import shutil
 import sys
 from glob import glob
+from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
@@ -36,6 +37,7 @@ from raptor.targets import (
     students_like,
     study_students,
 )
+from raptor.training.finished import remove_finished
 
 os.environ.setdefault("RAPTOR_COMMIT", git_commit())
 
@@ -280,6 +282,10 @@ def dense_task(task, *, whole=True):
         "probe": leaves(probe) if whole else {"source": probe.source},
         "scenes": leaves(DENSE.scenes) if composed else None,
     }
+
+
+onsuccess:
+    remove_finished(Path(results(".state")))
 
 
 onstart:
