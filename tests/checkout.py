@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from filelock import FileLock
 
 from raptor.tables.cost import MEASURED
 
@@ -103,7 +104,15 @@ def new_checkout(tmp_path):
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> Checkout:
-    """A checkout in which the smoke experiment has run to the end."""
-    checkout = copy_checkout(tmp_path_factory.mktemp("finished"))
-    checkout.snakemake("--configfile", "config/smoke.yaml")
-    return checkout
+    """A checkout in which the smoke experiment has run to the end, made by one worker for all."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    path, ended = shared / "finished", shared / "finished.ended"
+    with FileLock(shared / "finished.lock"):
+        if not ended.exists():
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir()
+            copy_checkout(path).snakemake("--configfile", "config/smoke.yaml")
+            ended.touch()
+    return Checkout(path)

@@ -24,15 +24,18 @@ from raptor.teachers.adapter import Teacher
 from raptor.teachers.build import assemble
 from raptor.teachers.files import save_teacher
 
-SHARE_THE_FINISHED_RUN = ("test_run.py", "test_report.py", "test_cluster.py")
+# The longest files, so that no worker is left with them in the end; the first two change what they
+# share, the finished run of the workflow.
+LONGEST = ["test_run.py", "test_report.py", "test_cluster.py", "test_foundation.py"]
+SHARED = LONGEST[:2]
 
 
 class Scheduling(LoadScopeScheduling):
-    """A worker takes a file at a time, or all that shares the finished run of the workflow."""
+    """A worker takes a file at a time, or the two that change the finished run of the workflow."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::")[0]
-        return "finished" if Path(file).name in SHARE_THE_FINISHED_RUN else file
+        return "shared" if Path(file).name in SHARED else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
@@ -40,10 +43,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, so that no worker is left with them in the end."""
-    items.sort(
-        key=lambda item: ("finished" not in item.fixturenames, "workflow" not in item.nodeid)
-    )
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
 
 
 CLASSES, DEPTH = 3, 4

@@ -292,7 +292,7 @@ def test_an_interrupted_run_continues_to_the_same_tables(finished, new_checkout)
     checkout = new_checkout()
     make = [sys.executable, "-m", "raptor.make", SMOKE[1]]
     chance = random.Random(0)
-    for number in [signal.SIGINT, signal.SIGKILL] * 3:
+    for number in [signal.SIGINT, signal.SIGKILL] * 2:
         run = subprocess.Popen(
             make,
             cwd=checkout.path,
