@@ -42,7 +42,7 @@ def _add_plan(commands: argparse._SubParsersAction) -> None:
     speed = command.add_mutually_exclusive_group()
     speed.add_argument(
         "--tflops",
-        type=_positive,
+        type=_tflops,
         default=TFLOPS,
         help="effective 10¹² FLOP a second of the machine (%(default)s: an assumption for float32 "
         "on an H100)",
@@ -109,10 +109,13 @@ def _add_export(commands: argparse._SubParsersAction) -> None:
     command.set_defaults(run=_export)
 
 
-def _positive(text: str) -> float:
-    value = float(text)
+def _tflops(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        raise argparse.ArgumentTypeError(f"{text} is no number above 0")
     return value
 
 

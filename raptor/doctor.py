@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -188,6 +189,13 @@ def _room(needed: int, folder: Path, parts: list[Path]) -> str:
         file.stat().st_size for part in parts for file in part.rglob("*") if file.is_file()
     )
     free, missing = shutil.disk_usage(place).free, max(0, needed - written)
+    try:
+        TemporaryFile(dir=place).close()
+    except OSError as error:
+        raise RaptorError(
+            f"{place}: cannot be written ({error.strerror}); give yourself permission, or link "
+            f"{folder} to where you may write"
+        ) from None
     found = f"{_gb(missing)} to be written to {folder}, {_gb(free)} free"
     if missing > free:
         raise RaptorError(

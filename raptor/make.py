@@ -64,8 +64,10 @@ def _announce(config: Experiment) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("raptor: give one configuration: python -m raptor.make config/laptop.yaml")
     try:
-        run(*sys.argv[1:])
+        run(sys.argv[1])
     except RaptorError as error:
         sys.exit(f"raptor: {error}")
     except subprocess.CalledProcessError as error:

@@ -38,6 +38,8 @@ def read_description(path: Path, stage: str) -> dict[str, Any]:
     One that is missing, unreadable or edited is a RaptorError that says to run `stage` again.
     """
     beside = path.with_suffix(".json")
+    if not path.exists() and not beside.exists():
+        raise RaptorError(f"{path}: no such weights; run the {stage} stage to make them")
     try:
         description = json.loads(beside.read_text())
     except FileNotFoundError:
@@ -91,8 +93,10 @@ def load_weights(module: nn.Module, path: Path, checksum: str, stage: str) -> No
 
 def why_unreadable(error: Exception) -> str:
     """Why a foreign file could not be read; torch's own words advise to run the code in it."""
-    unsafe = isinstance(error, UnpicklingError)
-    return "it is damaged or holds more than tensors" if unsafe else first_line(error)
+    if isinstance(error, UnpicklingError):
+        return "it is damaged or holds more than tensors"
+    cut_off = isinstance(error, SafetensorError) or "zip archive" in str(error)
+    return "it is cut off or damaged, fetch it again" if cut_off else first_line(error)
 
 
 def _shape(value: torch.Tensor | None) -> str:

@@ -98,7 +98,7 @@ def test_export_says_in_a_sentence_what_is_wrong(student, tmp_path, teacher, cap
     assert "ends in .pt2 or .onnx" in one_sentence(capsys)
     output = str(tmp_path / "student.pt2")
     assert cli.main(["export", str(tmp_path / "absent.safetensors"), "--output", output]) == 1
-    assert "absent.json" in one_sentence(capsys)
+    assert "absent.safetensors" in one_sentence(capsys)
     assert cli.main(["export", str(teacher), "--output", output]) == 1
     assert "is not a Raptor" in one_sentence(capsys)
     assert cli.main(["export", str(student), "--output", str(student / "student.pt2")]) == 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from raptor.config.analysis import SwapsConfig
 from raptor.config.comparisons import comparison_faults
 from raptor.config.data import DataConfig
 from raptor.config.dense import DenseConfig, DepthProbe
@@ -212,14 +214,18 @@ def _partition_faults(config: Experiment) -> list[str]:
         faults += unknown
         for k in [] if unknown else config.branches.k:
             faults += _cut_faults(config, "branches.k", config.branches.teachers, k)
-    return faults + _computed_faults(config, "swaps", swaps.partition, swaps.k)
+    return faults + _computed_faults(config, "swaps", swaps)
 
 
-def _computed_faults(config: Experiment, section: str, method: str, k: int) -> list[str]:
-    if method in config.partition.methods and k in config.partition.k:
+def _computed_faults(
+    config: Experiment, section: str, cut: SwapsConfig | DynamicsConfig
+) -> list[str]:
+    """Where `cut` asks for a partition that no teacher can have, or that is not computed."""
+    if cut.partition in config.partition.methods and cut.k in config.partition.k:
         return []
-    return [
-        f"{section}.partition: {method} with k = {k} is not computed; "
+    teachers = [name for name in cut.teachers if name in config.teachers]
+    return _cut_faults(config, f"{section}.k", teachers, cut.k) or [
+        f"{section}.partition: {cut.partition} with k = {cut.k} is not computed; "
         "add it to partition.methods and partition.k"
     ]
 
@@ -305,7 +311,7 @@ def _dynamics_faults(config: Experiment) -> list[str]:
         return []
     unknown = _unknown("dynamics.teachers", dynamics.teachers, config.teachers)
     faults = unknown + _unknown("dynamics.recipe", [dynamics.recipe], config.recipes)
-    faults += _computed_faults(config, "dynamics", dynamics.partition, dynamics.k)
+    faults += _computed_faults(config, "dynamics", dynamics)
     faults = faults or _without_students(config, "dynamics", dynamics, [dynamics.k])
     if not unknown:
         faults += _beyond_teacher(config)
@@ -444,7 +450,14 @@ def _figure_faults(config: Experiment) -> list[str]:
 def _unknown(where: str, values: Iterable, known: Iterable, source: str = "") -> list[str]:
     listed = sorted(known)
     return [
-        f"{where}: {value!r} is not one of {listed}" + (f" ({source})" if source else "")
+        f"{where}: {value!r} is not one of {listed}"
+        + (f" ({source})" if source else "")
+        + _meant(value, listed)
         for value in values
         if value not in known
     ]
+
+
+def _meant(value: Any, known: list) -> str:
+    close = difflib.get_close_matches(str(value), map(str, known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -37,7 +37,7 @@ def load_yaml(path: str | Path) -> Experiment:
     """Read and validate a YAML file."""
     refuse_repeated_keys(path)
     try:
-        raw = yaml.safe_load(Path(path).read_text())
+        raw = yaml.safe_load(_text(path))
     except yaml.YAMLError as error:  # a tag beyond the plain types
         raise ConfigError(f"{path}: cannot be read as YAML: {error}") from None
     if not isinstance(raw, dict):
@@ -48,12 +48,26 @@ def load_yaml(path: str | Path) -> Experiment:
 def refuse_repeated_keys(path: str | Path) -> None:
     """ConfigError for a file that is no YAML, or says one thing twice: YAML takes the last."""
     try:
-        root = yaml.compose(Path(path).read_text(), Loader=yaml.SafeLoader)
-    except (OSError, yaml.YAMLError) as error:
+        root = yaml.compose(_text(path), Loader=yaml.SafeLoader)
+        faults = [f"{path}, {fault}" for fault in _repeated_keys(root, "")]
+    except yaml.YAMLError as error:
         raise ConfigError(f"{path}: cannot be read as YAML: {error}") from None
-    faults = [f"{path}, {fault}" for fault in _repeated_keys(root, "")]
+    except RecursionError:
+        raise ConfigError(f"{path}: an anchor (&) stands within itself; write it out") from None
     if faults:
         raise ConfigError("\n".join(faults))
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be opened ({error.strerror}); give the YAML file of an experiment"
+        ) from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}, line {line}: is not UTF-8; save the file as UTF-8") from None
 
 
 def _repeated_keys(node: yaml.Node | None, where: str) -> list[str]:
@@ -62,7 +76,11 @@ def _repeated_keys(node: yaml.Node | None, where: str) -> list[str]:
     faults: list[str] = []
     seen: dict[str, int] = {}
     for key, value in node.value if isinstance(node, yaml.MappingNode) else []:
-        dotted, line = f"{where}{key.value}", key.start_mark.line + 1
+        line = key.start_mark.line + 1
+        if key.tag.rpartition(":")[2] not in ("str", "int", "merge"):
+            faults.append(f"line {line}: a key must be a name")
+            continue
+        dotted = f"{where}{key.value}"
         if key.value in seen:
             faults.append(
                 f"line {line}: {dotted} stands on line {seen[key.value]} too; leave one out"
@@ -79,6 +97,7 @@ def _describe(fault: Any) -> list[str]:
         del path[2:3]  # pydantic tells the kind after the name
     # A name may hold what would move the cursor of a terminal.
     dotted, value = ".".join(repr(str(part))[1:-1] for part in path), fault["input"]
+    shown = "" if isinstance(value, dict | list) else f" {value!r}:"
     match fault["type"]:
         case "extra_forbidden":
             known = _keys(Experiment, [str(part) for part in path[:-1]])
@@ -95,9 +114,17 @@ def _describe(fault: Any) -> list[str]:
             close = difflib.get_close_matches(str(value), allowed.replace("'", "").split(", "), n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             return [f"{dotted}: {value!r} is not one of {allowed}{hint}"]
+        case "model_type" | "dict_type":
+            known = _keys(Experiment, [str(part) for part in path])
+            return [f"{dotted}:{shown} give keys" + (f": {', '.join(known)}" if known else "")]
+        case "list_type":
+            return [f"{dotted}:{shown} give a list in [ ]"]
+        case "too_short":
+            return [f"{dotted}: give at least one value"]
+        case "string_pattern_mismatch":
+            return [f"{dotted}:{shown} a name has letters, digits and _ alone"]
         case _:
             message = fault["msg"][0].lower() + fault["msg"][1:]
-            shown = "" if isinstance(value, dict | list) else f" {value!r}:"
             return [f"{dotted}:{shown} {message}"]
 
 

@@ -87,7 +87,12 @@ class Trajectories:
         finite_BS = states_BSTD.isfinite().all(dim=-1).all(dim=-1)
         if not finite_BS.all():
             image, layer = (~finite_BS).nonzero()[0].tolist()
+            remedy = (
+                "extract again with activations.dtype: bfloat16"
+                if self.model == "teacher"
+                else "train it again with a lower learning rate (lr)"
+            )
             raise RaptorError(
                 f"{self.title}: the state of layer {layer} of image {first + image} of {split} is "
-                "not finite; train the model that made it again with a lower learning rate (lr)"
+                f"not finite; {remedy}"
             )

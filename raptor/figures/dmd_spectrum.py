@@ -181,6 +181,7 @@ def _of(table: pd.DataFrame, teacher: str) -> dict[str, Any]:
             float(own["residual_persistence"].min()),
             float(own["residual_persistence"].max()),
         ),
+        "cls_nearest": _in_every_phase(nearest),
         "nearest": [
             {"name": term(TOKENS, name).label, "token": name, "away": float(nearest[name].mean())}
             for name in ordered(TOKENS, nearest)
@@ -189,11 +190,17 @@ def _of(table: pd.DataFrame, teacher: str) -> dict[str, Any]:
 
 
 def _claims(one: Mapping[str, Any]) -> dict[str, bool | None]:
-    away = {token["token"]: token["away"] for token in one["nearest"]}
-    others = [value for name, value in away.items() if name != "cls"]
     return {
         "every eigenvalue lies inside the unit circle": one["inside"] == one["fits"],
-        "the eigenvalues of cls come nearest to one": away["cls"] < min(others)
-        if others and "cls" in away
-        else None,
+        "the eigenvalues of cls come nearest to one in every phase": one["cls_nearest"],
     }
+
+
+def _in_every_phase(nearest: pd.DataFrame) -> bool | None:
+    """Whether cls is the nearest; None where it has nothing beside it.
+
+    The order of means over two or three phases turns with the sample of images.
+    """
+    if "cls" not in nearest or nearest.shape[1] < 2:
+        return None
+    return bool((nearest["cls"] < nearest.drop(columns="cls").min(axis=1)).all())

@@ -23,7 +23,7 @@ from raptor.scorecard.verdicts import Finding, NotTested, Part
 
 TOKENS = ("cls", "patches", "registers")
 SLOPES = np.geomspace(0.02, 1.0, 16)  # of the logistic curves tried, as shares of the depth
-MIDDLES = np.linspace(-0.5, 1.5, 41)
+MIDDLES = np.linspace(-0.5, 1.5, 101)
 TINY = 1e-12  # residual below which a fit is exact
 
 
@@ -32,8 +32,9 @@ def converges_in_s_curve(evidence: Evidence) -> Finding:
 
     For cls and patches: (a) no step of the mean curve is a dip (`smallest`); (b) a logistic
     curve fits it better than a straight line by AIC; (c) its inflection lies inside the depth,
-    by its distance from the nearer end; (d) the norm at L over that at layer 1, log, by image.
-    (b) and (c) with a bootstrap over images, (d) a t interval; γ_L = 1 by definition.
+    by its distance from the nearer end (0 for one outside); (d) the norm at L over that at
+    layer 1, log, by image. (b) and (c) with a bootstrap over images, (d) a t interval; γ_L = 1 by
+    definition.
     """
     parts = []
     for tokens in _present(evidence, ("cls", "patches")):
@@ -236,8 +237,8 @@ def _s_curve(curves_RS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """How much smaller the AIC of a logistic curve is than that of a line, and its inflection.
 
     The logistic is a + b / (1 + exp(-(l - m) / s)): best m and s of a grid, a and b by least
-    squares, so the best fit is found whatever the start. Inflection in layers, NaN where the
-    fitted curve falls.
+    squares, so the best of the grid is found whatever the start. Inflection in layers, NaN where
+    the fitted curve falls; at an end of the grid it means that there is none near the depth.
     """
     points = curves_RS.shape[1]
     layer = np.arange(points) / (points - 1)
@@ -263,10 +264,13 @@ def _residual(curves_RS: np.ndarray, shapes_GS: np.ndarray) -> tuple[np.ndarray,
 
 
 def _inflection_inside(depth: int):
-    """Layers from the inflection to the nearer end of the depth; 0 where there is none."""
+    """Layers from the inflection to the nearer end of the depth; 0 where it lies outside.
+
+    How far outside is not told by a curve that is only half of an S.
+    """
 
     def statistic(curves_RS: np.ndarray) -> np.ndarray:
         _, inflection = _s_curve(curves_RS)
-        return np.nan_to_num(np.minimum(inflection, depth - inflection))
+        return np.maximum(np.nan_to_num(np.minimum(inflection, depth - inflection)), 0.0)
 
     return statistic

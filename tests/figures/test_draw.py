@@ -929,6 +929,13 @@ def test_modes_are_judged_by_the_numbers(cls, patches, error, expected, absent, 
     assert f"cls {abs(1 - cls):.3f}" in text
 
 
+def test_cls_is_nearest_to_one_only_where_it_is_in_every_phase(tmp_path):
+    both = [modes(0.99 + 0j, 0.8 + 0j), modes(0.8 + 0j, 0.9 + 0j).assign(phase=2, first=5, last=8)]
+    text = says("dmd_spectrum", pd.concat(both), tmp_path)
+    assert "every eigenvalue lies inside" in text
+    assert "does not hold that the eigenvalues of cls come nearest to one in every phase" in text
+
+
 def noise(rates: dict[str, float], large: float = 0.5, **more) -> pd.DataFrame:
     """Rates at noise of 1 % and 10 %, and `large` at 50 %, which is not small."""
     rows = [

@@ -167,6 +167,30 @@ def test_an_uneven_speed_is_no_jump_at_the_boundaries():
     assert steady.verdict == "contradicted"
 
 
+def test_a_jump_holds_only_where_both_ways_to_cut_find_it():
+    given = planted.speed_jumps(TRUE)
+    cut = given.tables["partitions"]
+    apart = tuple(min(label + 1, 3) if place in (3, 4) else label
+                  for place, label in enumerate(planted.LABELS))  # fmt: skip
+    other = planted.cuts(apart, method="maxcut_exact")
+    both = replace(given, tables=given.tables | {"partitions": pd.concat([cut, other])})
+    alone, joint = (BY_NAME["speed_jumps"].test(one).parts for one in (given, both))
+    assert [part.verdict for part in alone] == ["supported"] * 3
+    assert joint[0].estimate.value == alone[0].estimate.value
+    assert joint[0].estimate.low < alone[0].estimate.low
+    assert joint[1].verdict == "inconclusive"
+
+
+def test_the_dearest_layers_are_named():
+    given = planted.swaps_inside_are_harmless(TRUE)
+    table = given.tables["swaps"]
+    alone = (table["kind"] == "intra") & (table["size"] == 1)
+    first = table.loc[alone, "targets"].iloc[0]
+    dear = table.assign(drop=table["drop"].where(~(alone & (table["targets"] == first)), 0.5))
+    note = BY_NAME["swaps_inside_are_harmless"].test(evidence(swaps=dear)).note
+    assert f"replacing layer {str(first).strip('[]')} costs 50.0 points" in note
+
+
 def test_swaps_that_reach_further_are_not_compared_with_near_ones():
     given = planted.swaps_inside_are_harmless(TRUE)
     table = given.tables["swaps"]

@@ -146,8 +146,11 @@ def test_the_s_curve_is_found_where_it_is():
     gain, inflection = dynamics._s_curve(np.stack([curve, 0.05 * layer]))
     assert gain[0] > 20
     assert gain[1] < 0
-    assert inflection[0] == pytest.approx(7.2, abs=0.35)  # of the grid
+    assert inflection[0] == pytest.approx(7.2, abs=0.13)  # of the grid
     assert np.isnan(dynamics._s_curve(-curve[None])[1][0])
+    ends = dynamics._inflection_inside(12)(np.stack([curve, -curve, 1 - np.exp(-layer / 3)]))
+    # A curve that falls has none; one that is steepest at the first layer has none inside.
+    assert ends == pytest.approx([12 - 7.2, 0, 0], abs=0.13)
 
 
 def test_how_many_partitions_there_are():

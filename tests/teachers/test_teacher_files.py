@@ -62,6 +62,7 @@ def test_missing_files(saved):
     saved.rename(saved.with_name("moved.safetensors"))
     with pytest.raises(RaptorError, match=r"small\.safetensors: no such weights"):
         load_teacher(saved)
+    saved.with_name("moved.safetensors").rename(saved)
     saved.with_suffix(".json").unlink()
     with pytest.raises(RaptorError, match=r"small\.json: missing"):
         load_teacher(saved)

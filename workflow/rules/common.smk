@@ -26,8 +26,8 @@ import yaml
 from raptor import slurm, targets
 from raptor.config.load import ConfigError, load, refuse_repeated_keys
 from raptor.config.teachers import Architecture, TimmTeacher, TrainedTeacher, UntrainedTeacher
-from raptor.errors import RaptorError
-from raptor.files import digest
+from raptor.errors import RaptorError, of_system
+from raptor.files import digest, replacing
 from raptor.plan import store_grid
 from raptor.provenance import code_digest, git_commit
 from raptor.student import Student
@@ -106,8 +106,10 @@ def growing(amount, unit=None):
 
 
 # Images whose states are in memory at once: a batch, or a row of chunks.
-TOGETHER = max(
+IMAGES_AT_ONCE = max(
     experiment.activations.chunk_images,
+    experiment.similarity.batch_images,
+    experiment.dynamics.batch_images if experiment.dynamics else 1,
     *(
         stage.batch_size
         for recipe in experiment.recipes.values()
@@ -124,7 +126,7 @@ def memory(wildcards, attempt):
     """
     teacher = wildcards.get("teacher") or next(iter(experiment.teachers))
     images, states, tokens, width = store_grid(experiment, teacher).shape
-    batch = 4 * TOGETHER * states * tokens * width
+    batch = 4 * IMAGES_AT_ONCE * states * tokens * width
     return f"{(1500 + 16 * batch // 10**6) * attempt}MB"
 
 
@@ -289,9 +291,11 @@ onsuccess:
 
 
 onstart:
-    os.makedirs(RESULTS, exist_ok=True)
-    with open(results("config.resolved.yaml"), "w") as file:
-        yaml.safe_dump(leaves(experiment), file, sort_keys=False)
+    try:
+        with replacing(results("config.resolved.yaml")) as temporary:
+            temporary.write_text(yaml.safe_dump(leaves(experiment), sort_keys=False))
+    except OSError as error:
+        raise WorkflowError(str(of_system(error) or error))
     if workflow.executor_plugin.name == "slurm":
         scripts = sorted(glob("workflow/scripts/*.py", root_dir=workflow.basedir))
         try:
