@@ -61,6 +61,9 @@ def _add_doctor(commands: argparse._SubParsersAction) -> None:
         "device. One line for each check; status 1 if one is a fault.",
     )
     command.add_argument("config", help="a YAML file such as config/laptop.yaml")
+    command.add_argument(
+        "--profile", type=Path, help="a profile for SLURM, such as profiles/slurm, looked at too"
+    )
     command.set_defaults(run=_doctor)
 
 
@@ -130,7 +133,7 @@ def _doctor(given: argparse.Namespace) -> None:
     from raptor.doctor import examine  # torch is loaded only where it is used
 
     config, checks = load_yaml(given.config), []
-    for check in examine(config, Path("results", config.experiment)):
+    for check in examine(config, Path("results", config.experiment), given.profile):
         print(check, flush=True)
         checks.append(check)
     faults = sum(not check.ok for check in checks)

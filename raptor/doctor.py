@@ -24,6 +24,7 @@ from raptor.device import resolve_device
 from raptor.errors import RaptorError, first_line
 from raptor.plan import EXTRACTION, Plan, plan
 from raptor.seeds import derive_seed
+from raptor.slurm import read_partitions
 from raptor.teachers.heads import load_head
 from raptor.teachers.pretrained import load_timm
 
@@ -42,8 +43,10 @@ class Check(NamedTuple):
         return f"{'ok' if self.ok else 'fault':<6} {self.subject}: {self.found}"
 
 
-def examine(config: Experiment, results: Path) -> Iterator[Check]:
+def examine(config: Experiment, results: Path, profile: Path | None = None) -> Iterator[Check]:
     """All checks of an experiment whose results go to the folder `results`, one after the other.
+
+    `profile`: the folder of a profile for SLURM, whose partitions are looked at too.
 
     Reads a few images of each split, the weights that are files, and of the hub only what it has;
     writes nothing but a few bytes at `activations.store`, and removes them. A fault is a `Check`
@@ -68,6 +71,8 @@ def examine(config: Experiment, results: Path) -> Iterator[Check]:
     yield device
     if device.ok:
         yield _checked("memory", partial(_memory, config, costs))
+    if profile is not None:
+        yield _checked("partitions", partial(read_partitions, profile))
 
 
 def _checked(subject: str, look: Callable[[], str]) -> Check:

@@ -1,19 +1,24 @@
-"""A Snakemake that was killed and started again takes over the SLURM jobs it had submitted.
+"""What SLURM knows: the partitions of a site, and the jobs of a Snakemake that was killed.
 
-Snakemake notes the SLURM number of each job, but the executor plugin does not ask for it: it
+A Snakemake that is started again takes over the jobs it had submitted. It
+notes the SLURM number of each job, but the executor plugin does not ask for it: it
 would submit a job a second time while the first still runs. Here each experiment gives its jobs
 one name in the queue for good, and a job that the queue still has under it is waited for.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raptor.errors import RaptorError
+import yaml
+
+from raptor.errors import RaptorError, first_line
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +44,46 @@ def queue() -> list[Queued]:
     except (OSError, subprocess.SubprocessError) as error:
         raise RaptorError(f"squeue: cannot be asked which jobs still run ({error})") from None
     return [Queued(*line.split("|", 4)) for line in shown.stdout.splitlines()]
+
+
+def read_partitions(profile: Path) -> str:
+    """Which partitions jobs may go to, as the executor plugin reads the file the profile names.
+
+    RaptorError for one that it cannot read, or that names a partition which this SLURM has not.
+    """
+    from snakemake_executor_plugin_slurm.partitions import PartitionLimits, read_partition_file
+
+    file = _partition_file(profile)
+    try:
+        names = [partition.name for partition in read_partition_file(file)]
+    except Exception as error:  # the plugin checks the shape, Python the names of keys
+        keys = ", ".join(field.name for field in dataclasses.fields(PartitionLimits))
+        raise RaptorError(
+            f"{file}: cannot be read as partitions ({first_line(error)}); a partition has keys "
+            f"among {keys}"
+        ) from None
+    if shutil.which("sinfo") is None:
+        return f"{file} names {', '.join(names)}; no SLURM here to compare with"
+    command = ["sinfo", "--noheader", "--format=%R"]
+    known = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.split()
+    unknown = [name for name in names if known and name not in known]
+    if unknown:
+        raise RaptorError(
+            f"{file}: this SLURM has no partition {', '.join(unknown)}; it has {', '.join(known)}"
+        )
+    return f"{file} names {', '.join(names)}"
+
+
+def _partition_file(profile: Path) -> Path:
+    try:
+        settings = yaml.safe_load((profile / "config.yaml").read_text(encoding="utf-8"))
+        return Path(settings["slurm-partition-config"])
+    except (OSError, yaml.YAMLError) as error:
+        raise RaptorError(f"{profile}/config.yaml: cannot be read ({first_line(error)})") from None
+    except (KeyError, TypeError):
+        raise RaptorError(
+            f"{profile}/config.yaml: names no slurm-partition-config, a file of partitions"
+        ) from None
 
 
 def take_over(executor: Any, *, experiment: str, content: str, logs: str) -> None:

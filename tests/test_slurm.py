@@ -97,3 +97,33 @@ def test_a_queue_that_cannot_be_asked_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RaptorError, match="squeue"):
         slurm.queue()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("partitions:\n  cpu: {max_rutime: 60}\n", "max_rutime.*has keys among max_runtime"),
+        ("partitions:\n  cpu: {max_runtime: abc}\n", "cannot be read as partitions"),
+        ("cpu: {}\n", "missing 'partitions' section"),
+        ("partitions: [\n", "cannot be read as partitions"),
+        ("partitions:\n  night: {}\n", "has no partition night; it has cpu, gpu"),
+    ],
+)
+def test_partitions_that_jobs_cannot_go_to_are_said_before(content, said, tmp_path, monkeypatch):
+    (tmp_path / "config.yaml").write_text(f"slurm-partition-config: {tmp_path}/p.yaml\n")
+    (tmp_path / "p.yaml").write_text(content)
+    (tmp_path / "sinfo").write_text("#!/bin/sh\necho cpu\necho gpu\n")
+    (tmp_path / "sinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(RaptorError, match=f"p.yaml: .*{said}"):
+        slurm.read_partitions(tmp_path)
+    (tmp_path / "p.yaml").write_text("partitions:\n  cpu: {}\n  gpu: {max_gpu: 8}\n")
+    assert slurm.read_partitions(tmp_path).endswith("names cpu, gpu")
+
+
+def test_a_profile_without_partitions_is_said(tmp_path):
+    with pytest.raises(RaptorError, match=r"config\.yaml: cannot be read"):
+        slurm.read_partitions(tmp_path)
+    (tmp_path / "config.yaml").write_text("jobs: 3\n")
+    with pytest.raises(RaptorError, match="names no slurm-partition-config"):
+        slurm.read_partitions(tmp_path)
