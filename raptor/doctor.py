@@ -14,6 +14,7 @@ import numpy as np
 import timm
 import torch
 from huggingface_hub import hf_hub_download
+from huggingface_hub.utils import logging as hub_logging
 
 from raptor.activations.place import Place
 from raptor.config.experiment import Experiment
@@ -135,6 +136,7 @@ def _on_hub(model: str) -> str:
     cfg = timm.models.get_pretrained_cfg(model)
     if cfg is None or not cfg.hf_hub_id:
         raise RaptorError(f"timm knows no weights of {model} on the hub; give random or a file")
+    hub_logging.set_verbosity_error()  # each try to reach it would be a line
     repository, _, revision = cfg.hf_hub_id.partition("@")
     try:
         file = hf_hub_download(
