@@ -290,6 +290,8 @@ def test_a_fault_in_the_data_stops_before_training(new_checkout, tmp_path):
 def test_an_interrupted_run_continues_to_the_same_tables(finished, new_checkout):
     """Ctrl-C and SIGKILL to the whole group at seeded random moments, then a run to the end."""
     checkout = new_checkout()
+    # A process that a shell has put into the background ignores Ctrl-C, and so do its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     make = [sys.executable, "-m", "raptor.make", SMOKE[1]]
     chance = random.Random(0)
     for number in [signal.SIGINT, signal.SIGKILL] * 2:
@@ -305,7 +307,11 @@ def test_an_interrupted_run_continues_to_the_same_tables(finished, new_checkout)
         time.sleep(chance.uniform(4, 30))
         if run.poll() is None:
             os.killpg(run.pid, number)
-        run.wait(timeout=120)
+        try:
+            run.wait(timeout=120)
+        except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGKILL)
+            raise
     subprocess.run(make, cwd=checkout.path, env=checkout.environment, check=True)
     assert tables(checkout) == tables(finished)
     assert (checkout.path / "results/smoke/report.html").is_file()
