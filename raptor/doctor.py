@@ -50,8 +50,8 @@ def examine(config: Experiment, results: Path, profile: Path | None = None) -> I
     `profile`: the folder of a profile for SLURM, whose partitions are looked at too.
 
     Reads a few images of each split, the weights that are files, and of the hub only what it has;
-    writes nothing but a few bytes at `activations.store`, and removes them. A fault is a `Check`
-    that is not ok, and says what to do.
+    writes nothing but a few bytes where results and states will lie, and removes them. A fault is
+    a `Check` that is not ok, and says what to do.
     """
     for name in ("train", "val", "test"):
         yield _checked(f"data, {name}", partial(_images, config, name))
@@ -190,7 +190,7 @@ def _store(config: Experiment, costs: Plan) -> str:
 
 
 def _room(needed: int, folder: Path, parts: list[Path]) -> str:
-    """Free space for what is not written yet to these parts of a folder."""
+    """Free space, where one may write, for what is not written yet to these parts of a folder."""
     place = next(path for path in (parts[0], *parts[0].absolute().parents) if path.exists())
     written = sum(
         file.stat().st_size for part in parts for file in part.rglob("*") if file.is_file()

@@ -70,11 +70,12 @@ def _is_full(error: Exception, path: Path) -> bool:
 def _remove_unfinished(path: Path) -> None:
     """Remove the temporary paths of `path` whose processes have ended."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        writer = left.name.split(".")[-2]
         try:
-            os.kill(int(left.name.split(".")[-2]), 0)  # no signal: only whether it could be sent
+            os.kill(int(writer), 0)  # no signal: only whether it could be sent
         except ProcessLookupError:
             left.unlink(missing_ok=True)
-        except PermissionError:  # somebody else's, and at work
+        except (PermissionError, ValueError):  # somebody else's, and at work; or no file of ours
             pass
 
 

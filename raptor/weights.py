@@ -39,7 +39,7 @@ def read_description(path: Path, stage: str) -> dict[str, Any]:
     """
     beside = path.with_suffix(".json")
     if not path.exists() and not beside.exists():
-        raise RaptorError(f"{path}: no such weights; run the {stage} stage to make them")
+        raise _absent(path, stage)
     try:
         description = json.loads(beside.read_text())
     except FileNotFoundError:
@@ -66,7 +66,7 @@ def load_weights(module: nn.Module, path: Path, checksum: str, stage: str) -> No
     RaptorError.
     """
     if not path.is_file():
-        raise RaptorError(f"{path}: no such weights; run the {stage} stage to make them")
+        raise _absent(path, stage)
     beside = path.with_suffix(".json").name
     if sha256(path) != checksum:
         raise RaptorError(
@@ -89,6 +89,10 @@ def load_weights(module: nn.Module, path: Path, checksum: str, stage: str) -> No
                 "use the pair of files written together"
             )
     module.load_state_dict(weights)
+
+
+def _absent(path: Path, stage: str) -> RaptorError:
+    return RaptorError(f"{path}: no such weights; run the {stage} stage to make them")
 
 
 def why_unreadable(error: Exception) -> str:

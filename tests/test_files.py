@@ -41,12 +41,13 @@ def test_what_a_killed_writer_left_is_removed_and_what_others_write_is_not(tmp_p
     left = tmp_path / f".table.csv.{int(ended.stdout)}.tmp"
     at_work = tmp_path / f".table.csv.{os.getppid()}.tmp"
     of_another = tmp_path / left.name.replace("table", "other")
-    for path in (left, at_work, of_another):
+    not_ours = tmp_path / ".table.csv.backup.tmp"
+    for path in (left, at_work, of_another, not_ours):
         path.write_text("half")
     with replacing(tmp_path / "table.csv") as temporary:
         temporary.write_text("whole")
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"table.csv", at_work.name, of_another.name}
+    assert names == {"table.csv", at_work.name, of_another.name, not_ours.name}
 
 
 def test_checksums(tmp_path):

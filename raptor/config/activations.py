@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from raptor.config.fields import PositiveInt, Section
+from raptor.config.fields import PositiveInt, Section, did_you_mean
 
 
 def _store(url: str) -> str:
@@ -24,8 +23,7 @@ def _store(url: str) -> str:
 
     known = available_protocols()
     if parts[1] not in known:
-        close = difflib.get_close_matches(parts[1], known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+        hint = did_you_mean(parts[1], known, f"known: {', '.join(sorted(known))}")
         raise ValueError(f"{url!r}: {parts[1]} is no protocol that fsspec knows; {hint}")
     return f"{parts[1]}://{parts[2]}"
 

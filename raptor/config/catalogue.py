@@ -6,12 +6,12 @@ configuration and a dry run need neither torch nor timm.
 
 from __future__ import annotations
 
-import difflib
 import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from raptor.config.fields import did_you_mean
 from raptor.config.shape import Shape
 
 
@@ -26,9 +26,10 @@ def look_up(model: str) -> Shape:
     for reason, names in catalogue["refused"].items():
         if name in names:
             raise ValueError(f"{model!r} is not a plain Vision Transformer, {reason}; choose one")
-    close = difflib.get_close_matches(name, catalogue["plain"], n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    raise ValueError(f"{model!r} is not a model of timm {catalogue['timm']}{hint}")
+    hint = did_you_mean(name, catalogue["plain"])
+    raise ValueError(
+        f"{model!r} is not a model of timm {catalogue['timm']}" + (f"; {hint}" if hint else "")
+    )
 
 
 @cache

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from raptor.config.analysis import SwapsConfig
 from raptor.config.comparisons import comparison_faults
 from raptor.config.data import DataConfig
 from raptor.config.dense import DenseConfig, DepthProbe
 from raptor.config.dynamics import DynamicsConfig
+from raptor.config.fields import did_you_mean
 from raptor.config.students import StudentGrid
 from raptor.config.teachers import (
     CheckpointTeacher,
@@ -452,12 +452,7 @@ def _unknown(where: str, values: Iterable, known: Iterable, source: str = "") ->
     return [
         f"{where}: {value!r} is not one of {listed}"
         + (f" ({source})" if source else "")
-        + _meant(value, listed)
+        + (f"; {meant}" if (meant := did_you_mean(value, map(str, listed))) else "")
         for value in values
         if value not in known
     ]
-
-
-def _meant(value: Any, known: list) -> str:
-    close = difflib.get_close_matches(str(value), map(str, known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""

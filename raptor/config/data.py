@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -15,6 +14,7 @@ from raptor.config.fields import (
     PositiveReal,
     Real,
     Section,
+    did_you_mean,
     given_path,
 )
 
@@ -62,8 +62,7 @@ def _paths(root: Any) -> Any:
     for source, path in root.items():
         known = get_args(FileSource)
         if source not in known:
-            close = difflib.get_close_matches(str(source), known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"choose from {list(known)}"
+            hint = did_you_mean(source, known, f"choose from {list(known)}")
             raise ValueError(f"{source!r} is no source that reads files; {hint}")
         if not isinstance(path, str):
             raise ValueError(f"{source}: {path!r} is not a path")

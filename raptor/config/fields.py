@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -36,6 +38,12 @@ NonNegativeInt = Annotated[int, Field(ge=0)]
 
 # Names become folders, wildcards and column values: letters, digits and `_` only.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$", max_length=64)]
+
+
+def did_you_mean(value: object, known: Iterable[str], otherwise: str = "") -> str:
+    """A question after the most similar of the known names; `otherwise` where none is similar."""
+    close = difflib.get_close_matches(str(value), list(known), n=1)
+    return f"did you mean {close[0]}?" if close else otherwise
 
 
 def given_path(path: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import types
 import typing
@@ -13,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from raptor.config.experiment import Experiment
+from raptor.config.fields import did_you_mean
 from raptor.errors import RaptorError
 
 
@@ -46,7 +46,8 @@ def load_yaml(path: str | Path) -> Experiment:
 
 
 def refuse_repeated_keys(path: str | Path) -> None:
-    """ConfigError for a file that is no YAML, or says one thing twice: YAML takes the last."""
+    """ConfigError for a file that is no YAML, says one thing twice (YAML takes the last), or has
+    a key that is no name."""
     try:
         root = yaml.compose(_text(path), Loader=yaml.SafeLoader)
         faults = [f"{path}, {fault}" for fault in _repeated_keys(root, "")]
@@ -101,8 +102,7 @@ def _describe(fault: Any) -> list[str]:
     match fault["type"]:
         case "extra_forbidden":
             known = _keys(Experiment, [str(part) for part in path[:-1]])
-            close = difflib.get_close_matches(str(path[-1]), known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
+            hint = did_you_mean(path[-1], known, f"known keys: {', '.join(known)}")
             return [f"{dotted}: unknown key; {hint}"]
         case "missing":
             return [f"{dotted}: this key is required"]
@@ -111,9 +111,8 @@ def _describe(fault: Any) -> list[str]:
             return text.split("\n") if not dotted else [f"{dotted}: {text}"]
         case "literal_error":
             allowed = fault["ctx"]["expected"]
-            close = difflib.get_close_matches(str(value), allowed.replace("'", "").split(", "), n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            return [f"{dotted}: {value!r} is not one of {allowed}{hint}"]
+            hint = did_you_mean(value, allowed.replace("'", "").split(", "))
+            return [f"{dotted}: {value!r} is not one of {allowed}" + (f"; {hint}" if hint else "")]
         case "model_type" | "dict_type":
             known = _keys(Experiment, [str(part) for part in path])
             return [f"{dotted}:{shown} give keys" + (f": {', '.join(known)}" if known else "")]

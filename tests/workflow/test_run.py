@@ -294,7 +294,7 @@ def test_an_interrupted_run_continues_to_the_same_tables(finished, new_checkout)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     make = [sys.executable, "-m", "raptor.make", SMOKE[1]]
     chance = random.Random(0)
-    for number in [signal.SIGINT, signal.SIGKILL] * 2:
+    for number in [signal.SIGINT, signal.SIGKILL] * 3:
         run = subprocess.Popen(
             make,
             cwd=checkout.path,

@@ -294,6 +294,8 @@ onstart:
     try:
         with replacing(results("config.resolved.yaml")) as temporary:
             temporary.write_text(yaml.safe_dump(leaves(experiment), sort_keys=False))
+    except RaptorError as error:
+        raise WorkflowError(str(error))
     except OSError as error:
         raise WorkflowError(str(of_system(error) or error))
     if workflow.executor_plugin.name == "slurm":
