@@ -43,6 +43,7 @@ from raptor.targets import (
     FIGURES,
     PRINTED,
     TABLES,
+    DenseJob,
     covered,
     dense_jobs,
     judged_teachers,
@@ -381,37 +382,40 @@ def _branches(config: Experiment) -> Work:
 
 
 def _dense(config: Experiment) -> Work:
-    """Of each head: passes of its model over the images, and what a batch takes at the most.
+    jobs = dense_jobs(config)
+    works = [_head(config, job, model) for job in jobs for model in job.models]
+    return _sum("dense_probe", works, len(jobs))
+
+
+def _head(config: Experiment, job: DenseJob, model: Student | None) -> Work:
+    """Passes of a model over the images of its dense probe, and what a batch takes at the most.
 
     The images to train run once where their features are kept, else in each epoch.
     """
-    works = []
-    for job in dense_jobs(config):
-        probe, shape = config.dense.probes[job.task], config.shape(job.teacher)
-        train, test = config.dense.images(job.task)
-        if isinstance(probe, DepthProbe):
-            height, width = (-(-side // shape.patch_size) for side in probe.image_size)
-            outputs, per_patch = probe.bins, UPSAMPLING**2
-            features = shape.width * (1 + shape.cls)
-        else:
-            height = width = probe.image_size // shape.patch_size
-            outputs, per_patch, features = CLASSES, shape.patch_size**2, shape.width
-        patches = height * width
-        tokens = shape.cls + shape.registers + patches
-        mlp = shape.mlp_products
-        if job.student and config.recipes[job.student.recipe].block == "swiglu":
-            mlp = 12 * shape.width**2
-        one = shape.depth * block_flops(tokens, shape.width, mlp)
-        target = (FLOAT if job.task == "depth" else 8) * patches * shape.patch_size**2
-        kept = train * (FLOAT * features * patches + target) <= KEPT_BYTES
-        images = train * (1 if kept else probe.epochs) + test
-        # The model's own pass, a block at a time, or the head's: logits at their finest, their
-        # gradient and what the loss makes of them.
-        passes = tokens * activation_floats(shape.width, mlp // shape.width)
-        head = patches * (features + 3 * per_patch * outputs)
-        memory = FLOAT * probe.batch_size * max(passes, head)
-        works.append(Work("dense_probe", 1, probe.steps(train), images, images * one, memory))
-    return _sum("dense_probe", works)
+    probe, shape = config.dense.probes[job.task], config.shape(job.teacher)
+    train, test = config.dense.images(job.task)
+    if isinstance(probe, DepthProbe):
+        height, width = (-(-side // shape.patch_size) for side in probe.image_size)
+        outputs, per_patch = probe.bins, UPSAMPLING**2
+        features = shape.width * (1 + shape.cls)
+    else:
+        height = width = probe.image_size // shape.patch_size
+        outputs, per_patch, features = CLASSES, shape.patch_size**2, shape.width
+    patches = height * width
+    tokens = shape.cls + shape.registers + patches
+    mlp = shape.mlp_products
+    if model and config.recipes[model.recipe].block == "swiglu":
+        mlp = 12 * shape.width**2
+    one = shape.depth * block_flops(tokens, shape.width, mlp)
+    target = (FLOAT if job.task == "depth" else 8) * patches * shape.patch_size**2
+    kept = train * (FLOAT * features * patches + target) <= KEPT_BYTES
+    images = train * (1 if kept else probe.epochs) + test
+    # The model's own pass, a block at a time, or the head's: logits at their finest, their
+    # gradient and what the loss makes of them.
+    passes = tokens * activation_floats(shape.width, mlp // shape.width)
+    head = patches * (features + 3 * per_patch * outputs)
+    memory = FLOAT * probe.batch_size * max(passes, head)
+    return Work("dense_probe", 1, probe.steps(train), images, images * one, memory)
 
 
 def _cost(config: Experiment) -> Work:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from raptor.config.dense import Task
 from raptor.config.experiment import Experiment
@@ -68,19 +69,26 @@ class StudentJob:
 
 @dataclass(frozen=True)
 class DenseJob:
-    """One dense probe of a teacher, or of a Raptor of it."""
+    """The models whose heads for a task one job trains: a teacher (None), and Raptors of it."""
 
     task: Task
     teacher: str
-    student: Student | None = None
+    part: int
+    models: tuple[Student | None, ...]
 
     @property
     def path(self) -> str:
         """Path below `dense/`, without suffix."""
-        return f"{self.task}/{self.teacher}/{self.student.path if self.student else 'teacher'}"
+        return f"{self.task}/{self.teacher}/heads-{self.part}"
+
+    @property
+    def students(self) -> Students:
+        """The Raptors among them, by teacher."""
+        return {self.teacher: [model for model in self.models if model]}
 
 
 Students = dict[str, list[Student]]  # teacher -> students of it
+Model = TypeVar("Model", Student, Student | None)
 
 
 def study_students(config: Experiment, studies: Iterable[str] | None = None) -> Students:
@@ -129,35 +137,45 @@ def student_jobs(
             own = [student for student in students if (teacher, student) not in seen]
             seen |= {(teacher, student) for student in own}
             asked = set(own if wanted is None else wanted.get(teacher, ()))
-            size = grid.students_per_job
-            parts = [tuple(own[start : start + size]) for start in range(0, len(own), size)]
             jobs += [
                 StudentJob(teacher, study, number, part)
-                for number, part in enumerate(parts, start=1)
+                for number, part in _cut(own, grid.students_per_job)
                 if asked & set(part)
             ]
     return jobs
 
 
+def _cut(models: Sequence[Model], size: int) -> list[tuple[int, tuple[Model, ...]]]:
+    """Parts of so many, numbered from 1; the last may be smaller."""
+    starts = range(0, len(models), size)
+    return [
+        (number, tuple(models[start : start + size]))
+        for number, start in enumerate(starts, start=1)
+    ]
+
+
 def dense_jobs(config: Experiment) -> list[DenseJob]:
-    """The dense probes of the experiment: of each teacher asked for, and of each of its Raptors."""
+    """The dense probes of each teacher asked for and of its Raptors, cut as `student_jobs` are."""
     dense = config.dense
     if dense is None:
         return []
     students = students_like(config, dense.teachers, [dense.recipe], dense.partition, dense.k)
     return [
-        DenseJob(task, teacher, student)
+        DenseJob(task, teacher, part, models)
         for task in dense.probes
         for teacher in dense.teachers
-        for student in (None, *students[teacher])
+        for part, models in _cut([None, *students[teacher]], dense.models_per_job)
     ]
 
 
-def dense_examples(config: Experiment, task: Task) -> tuple[DenseJob, DenseJob]:
-    """The teacher and the Raptor of it whose dense probes are shown: the first of the last k."""
-    own = [job for job in dense_jobs(config) if job.task == task]
-    shown = next(job for job in own if job.student and job.student.k == config.dense.k[-1])
-    return DenseJob(task, shown.teacher), shown
+def dense_examples(config: Experiment) -> tuple[str, Student]:
+    """The Raptor that is shown beside its teacher: the first of the last k."""
+    return next(
+        (job.teacher, model)
+        for job in dense_jobs(config)
+        for model in job.models
+        if model and model.k == config.dense.k[-1]
+    )
 
 
 def teachers_by_rule(config: Experiment) -> dict[str, list[str]]:

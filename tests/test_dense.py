@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from safetensors.torch import load_file
 from raptor.config.data import DataConfig, Splits
 from raptor.config.dense import DepthProbe, ScenesConfig, SegmentationProbe
 from raptor.data.dense import DenseTask, write_pairs
-from raptor.dense import Model, probe_model
+from raptor.dense import Model, probe_models
 from raptor.dense_examples import show_examples
 from raptor.errors import RaptorError
 from raptor.probes import depth, segmentation
@@ -48,92 +49,123 @@ def teacher(planted):
     return path
 
 
-def probed(model: Model, task: DenseTask, folder: Path) -> tuple[pd.Series, Path]:
-    name = "teacher" if model.student is None else "raptor"
-    head = folder / f"{task.name}-{name}.safetensors"
-    output = head.with_suffix(".csv")
-    probe_model(
-        model=model,
-        task=task,
-        seed=0,
-        output=output,
-        head=head,
-        state=folder / "state",
-        identity="x",
-        device=CPU,
+def probe(models: list[Model], task: DenseTask, folder: Path, **changes) -> pd.DataFrame:
+    """The table of a job; heads are beside it."""
+    samples = folder / "samples.csv"
+    samples.write_text("split,index,sample_id\n")
+    arguments = {"seed": 0, "code": "x", "output": folder / "heads-1.csv"} | changes
+    probe_models(
+        models=models, task=task, samples=samples, state=folder / "state", device=CPU, **arguments
     )
-    return read_table(output).iloc[0], head
+    return read_table(arguments["output"])
+
+
+@pytest.fixture
+def both(planted, teacher):
+    """A teacher and a Raptor of it."""
+    index = planted.index(planted.student([0, 0, 1, 1]))
+    return [Model(teacher), Model(teacher, STUDENT, (index,))]
 
 
 @pytest.mark.parametrize("name", PROBES)
-def test_a_row_is_what_the_head_in_its_file_reaches(name, planted, teacher, tmp_path):
+def test_a_row_is_what_the_head_in_its_file_reaches(name, planted, both, tmp_path):
     """Measured again from the files, by the backbone put together here."""
     task = task_of(name)
-    raptor = planted.student([0, 0, 1, 1])
-    models = {
-        "teacher": (Model(teacher), None),
-        "raptor": (Model(teacher, STUDENT, planted.index(raptor)), raptor),
-    }
+    own = {"teacher": None, STUDENT.path: planted.student([0, 0, 1, 1])}
+    rows = probe(both, task, tmp_path).replace({np.nan: None})
     size = {"segmentation": (48, 48), "depth": (48, 44)}[name]
-    values = {}
-    for kind, (model, own) in models.items():
-        row, path = probed(model, task, tmp_path)
-        weights = load_file(path)
+    values = []
+    for (path, raptor), (_, row) in zip(own.items(), rows.iterrows(), strict=True):
+        weights = load_file(tmp_path / f"{path}.safetensors")
         head = linear_head(*reversed(weights["weight"].shape[:2]))
         head.load_state_dict(weights)
         assert head.weight.abs().sum() > 0
-        backbone = Backbone(planted.teacher.at_size(*size), DATA.mean, DATA.std, own)
+        backbone = Backbone(planted.teacher.at_size(*size), DATA.mean, DATA.std, raptor)
         module = {"segmentation": segmentation, "depth": depth}[name]
         found = module.evaluate(
             backbone=backbone, head=head, test=task.split("test"), config=task.probe, title="t"
         )
         assert {key: row[key] for key in found} == pytest.approx(found)
-        assert (row["teacher"], row["model"], row["n_train"]) == ("vit", kind, 12)
-        values[kind] = list(found.values())
-    assert values["teacher"] != values["raptor"]
-    assert tuple(row[["recipe", "partition", "k", "seed"]]) == tuple(STUDENT)
+        assert (row["teacher"], row["n_train"]) == ("vit", 12)
+        values.append(list(found.values()))
+    assert values[0] != values[1]
+    assert list(rows["model"]) == ["teacher", "raptor"]
+    named = rows[["recipe", "partition", "k", "seed"]]
+    assert list(map(tuple, named.to_numpy())) == [(None,) * 4, tuple(STUDENT)]
 
 
-def test_examples_are_what_the_two_heads_say(planted, teacher, tmp_path):
+def test_a_head_that_is_there_is_kept(both, tmp_path, caplog):
+    """Of the model alone or with others, in whichever job; not one of another training."""
+    task, head = task_of("depth"), tmp_path / "teacher.safetensors"
+    whole = probe(both, task, tmp_path)
+    assert not (tmp_path / "state").exists()
+    made = head.stat().st_mtime_ns
+    one = probe(both[1:], task, tmp_path, output=tmp_path / "heads-2.csv")
+    pd.testing.assert_frame_equal(probe(both, task, tmp_path), whole)
+    same = {"check_dtype": False, "check_like": True}
+    pd.testing.assert_frame_equal(one, whole[1:].reset_index(drop=True), **same)
+    assert head.stat().st_mtime_ns == made
+    other = replace(task, probe=task.probe.model_copy(update={"lr": 0.5}))
+    for changes in ({"task": other}, {"task": task, "seed": 1}, {"task": task, "code": "y"}):
+        before = head.read_bytes(), head.stat().st_mtime_ns
+        probe(both[:1], folder=tmp_path, **changes)
+        assert head.stat().st_mtime_ns > before[1]
+    found = probe(both, task, tmp_path, code="y")
+    head.write_bytes(head.read_bytes()[:-1] + b"\xff")
+    pd.testing.assert_frame_equal(probe(both, task, tmp_path, code="y"), found)
+    assert "damaged" in caplog.text
+
+
+def test_a_head_follows_from_its_student(planted, teacher, tmp_path):
+    """Trained again where the Raptor of that name has other weights."""
+    tables = []
+    for blocks in ([0, 0, 1, 1], [0, 1, 1, 1]):
+        index = planted.index(planted.student(blocks))
+        model = Model(teacher, STUDENT, (index,))
+        tables.append(probe([model], task_of("depth"), tmp_path))
+    assert tables[0]["rmse_m"][0] != tables[1]["rmse_m"][0]
+
+
+def test_examples_are_what_the_two_heads_say(both, tmp_path):
     task = task_of("depth")
-    models = [
-        Model(teacher),
-        Model(teacher, STUDENT, planted.index(planted.student([0, 0, 1, 1]))),
-    ]
-    heads = [probed(model, task, tmp_path)[1] for model in models]
-    rows = [read_table(head.with_suffix(".csv")).iloc[0] for head in heads]
+    rows = probe(both, task, tmp_path)
     show_examples(
-        teacher=(models[0], heads[0]),
-        raptor=(models[1], heads[1]),
+        teacher=both[0],
+        raptor=both[1],
+        heads=tmp_path,
         task=task,
         images=99,
         output=tmp_path / "examples.npz",
         device=CPU,
     )
     shown = Examples.load(tmp_path / "examples.npz")
-    assert shown.model == models[1].facts
+    assert shown.model == both[1].facts
     assert list(shown.sample_ids) == list(task.split("test").sample_ids)
-    for row, model in zip(rows, ("teacher", "raptor"), strict=True):
+    for value, model in zip(rows["rmse_m"], ("teacher", "raptor"), strict=True):
         errors = [agreement(example, model) for example in shown.examples]
-        assert np.mean(errors) == pytest.approx(row["rmse_m"], rel=1e-5)
+        assert np.mean(errors) == pytest.approx(value, rel=1e-5)
 
 
 def test_a_student_that_is_not_in_the_index_is_named(planted, teacher, tmp_path):
     index = planted.index(planted.student([0, 0, 1, 1]))
-    model = Model(teacher, Student("mean", "maxcut", 3, 0), index)
+    model = Model(teacher, Student("mean", "maxcut", 3, 0), (index,))
     with pytest.raises(RaptorError, match=r"lists no student mean/maxcut-k3/seed0"):
-        probed(model, task_of("depth"), tmp_path)
+        probe([model], task_of("depth"), tmp_path)
 
 
-def test_a_head_that_was_edited_is_refused(planted, teacher, tmp_path):
-    task = task_of("segmentation")
-    _, head = probed(Model(teacher), task, tmp_path)
-    facts = json.loads(head.with_suffix(".json").read_text())
-    head.with_suffix(".json").write_text(json.dumps(facts | {"outputs": 3}))
-    both = (Model(teacher), head)
+def test_a_head_that_was_edited_is_refused(both, tmp_path):
+    task, facts = task_of("segmentation"), tmp_path / "teacher.json"
+    probe(both, task, tmp_path)
+    facts.write_text(json.dumps(json.loads(facts.read_text()) | {"outputs": 3}))
     with pytest.raises(RaptorError, match=r"damaged or edited.*dense_probe"):
         show_examples(
-            teacher=both, raptor=both, task=task, images=1, output=tmp_path / "x", device=CPU
+            teacher=both[0],
+            raptor=both[1],
+            heads=tmp_path,
+            task=task,
+            images=1,
+            output=tmp_path / "x",
+            device=CPU,
         )
 
 
@@ -148,6 +180,5 @@ def test_pairs_are_listed(name, tmp_path):
 @pytest.mark.parametrize("name", PROBES)
 def test_a_task_comes_back_from_plain_values(name):
     task = task_of(name)
-    plain = {key: getattr(task, key).model_dump(mode="json") for key in ("data", "probe", "scenes")}
-    assert DenseTask.of(name, **json.loads(json.dumps(plain))) == task
+    assert DenseTask.of(**json.loads(json.dumps(task.plain()))) == task
     assert task.name == name

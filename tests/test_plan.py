@@ -327,7 +327,7 @@ def test_dense_probes():
     heads, images = 2 * 2 * (1 + 2), 16 + 8  # all features are kept
     assert works["dense_samples"].jobs == 2
     assert works["dense_examples"].jobs == 2
-    assert works["dense_probe"].jobs == heads
+    assert works["dense_probe"].jobs == 2 * 2  # all of a teacher in one
     assert works["dense_probe"].steps == heads * 2 * (16 // 8)
     assert works["dense_probe"].images == heads * images
     teacher = build_teacher(config.teachers["vit"], config.data, num_classes=10).eval()

@@ -96,12 +96,19 @@ def test_a_shallow_teacher_is_not_cut():
 def test_dense_probes_are_of_each_teacher_and_of_its_raptors():
     jobs = dense_jobs(WHOLE)
     raptors = [Student("phase_mean", "maxcut", 3, seed) for seed in range(3)]
-    own = [("vit", student) for student in (None, *raptors)] + [("untrained", None)]
+    own = [("vit", 1, (None, *raptors)), ("untrained", 1, (None,))]
     assert jobs == [DenseJob(task, *one) for task in ("segmentation", "depth") for one in own]
-    assert jobs[0].path == "segmentation/vit/teacher"
-    assert jobs[-2].path == "depth/vit/phase_mean/maxcut-k3/seed2"
-    assert dense_examples(WHOLE, "depth") == (jobs[5], jobs[6])
+    assert jobs[0].path == "segmentation/vit/heads-1"
+    assert jobs[0].students == {"vit": raptors}
+    assert dense_examples(WHOLE) == ("vit", raptors[0])
     assert dense_jobs(load(RAW)) == []
+
+
+def test_models_of_dense_probes_are_spread_over_jobs():
+    dense = WHOLE.dense.model_copy(update={"models_per_job": 3})
+    jobs = dense_jobs(WHOLE.model_copy(update={"dense": dense}))
+    assert [(job.part, len(job.models)) for job in jobs] == [(1, 3), (2, 1), (1, 1)] * 2
+    assert jobs[1].models == (Student("phase_mean", "maxcut", 3, 2),)
 
 
 def test_pictures_of_dense_probes_are_drawn_where_there_is_the_probe():

@@ -105,6 +105,7 @@ class DenseConfig(Section):
     segmentation: SegmentationProbe | None = None
     depth: DepthProbe | None = None
     scenes: ScenesConfig | None = None
+    models_per_job: PositiveInt = 1
     examples: PositiveInt = 4  # images drawn, with the Raptor of the last k
     seed: NonNegativeInt = 0  # of the order of the images
 

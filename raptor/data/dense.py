@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -63,6 +63,12 @@ class DenseTask:
     @property
     def name(self) -> Task:
         return "segmentation" if isinstance(self.probe, SegmentationProbe) else "depth"
+
+    def plain(self) -> dict[str, Any]:
+        """What `of` takes back, as plain values."""
+        sections = {"data": self.data, "probe": self.probe, "scenes": self.scenes}
+        plain = {name: part and part.model_dump(mode="json") for name, part in sections.items()}
+        return {"name": self.name, **plain}
 
     def split(self, name: DenseName) -> DenseSplit:
         """An official split, or scenes composed of digits."""

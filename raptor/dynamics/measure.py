@@ -82,7 +82,7 @@ def measure_dynamics(
     models = [Trajectories.of_teacher(model, *shared)]
     if students is not None:
         asked = Student(config.recipe, config.partition, config.k, STUDENT_SEED)
-        student = find_student(students, asked, model, device)
+        student = find_student([students], asked, model, device)
         models.append(Trajectories.of_raptor(student, *shared))
     with ExitStack() as stack, torch.inference_mode():
         write = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -40,12 +42,19 @@ def load_student(path: Path, checksum: str, teacher: Teacher, device: torch.devi
 
 
 def find_student(
-    index: Path, student: Student, teacher: Teacher, device: torch.device
+    indices: Iterable[Path], student: Student, teacher: Teacher, device: torch.device
 ) -> nn.Module:
-    """The one that `student` names, from the index that lists it; RaptorError if it does not."""
-    for entry in read_index(index):
-        if Student(*(entry[key] for key in ("recipe", "method", "k", "seed"))) == student:
-            return load_student(
-                Path(index).parent / entry["file"], entry["sha256"], teacher, device
-            )
-    raise RaptorError(f"{index}: lists no student {student.path}; delete it and run again")
+    """The one that `student` names, from the index that lists it; RaptorError if none does."""
+    index, entry = find_entry(indices, student)
+    return load_student(index.parent / entry["file"], entry["sha256"], teacher, device)
+
+
+def find_entry(indices: Iterable[Path], student: Student) -> tuple[Path, dict[str, Any]]:
+    """The index that lists `student`, and what it says of it; RaptorError if none does."""
+    indices = list(map(Path, indices))
+    for index in indices:
+        for entry in read_index(index):
+            if Student(*(entry[key] for key in Student._fields)) == student:
+                return index, entry
+    named = ", ".join(map(str, indices))
+    raise RaptorError(f"{named}: lists no student {student.path}; delete it and run again")

@@ -6,6 +6,7 @@ waits for it is killed. Then its outputs are removed, and only the state saves t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -28,4 +29,11 @@ def remove_finished(states: Path) -> None:
         except (OSError, ValueError, KeyError, TypeError):
             continue  # a state too many does no harm
         if output.is_file():
-            shutil.rmtree(note.parent, ignore_errors=True)
+            forget(note.parent)
+
+
+def forget(state: Path) -> None:
+    """Remove the folder `state`, and the one above if that leaves it empty."""
+    shutil.rmtree(state, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        state.parent.rmdir()

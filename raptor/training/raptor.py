@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import shutil
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -28,6 +26,7 @@ from raptor.student import Student
 from raptor.teachers.adapter import Teacher
 from raptor.training import distributed
 from raptor.training.checkpoint import Checkpoint
+from raptor.training.finished import forget
 from raptor.training.history import write_history
 from raptor.training.loop import fit
 from raptor.training.stages import ClosedLoopTraining, SegmentTraining
@@ -99,7 +98,7 @@ def train_raptors(
             facts["history_sha256"] = sha256(_history_path(path))
             save_raptor(raptor, path, identity=identity, **facts)
         if distributed.rank() == 0:
-            _forget(own)
+            forget(own)
             entries.append(_entry(path, output.parent, cut))
     if distributed.rank() == 0:
         write_json(output, {"students": entries})
@@ -151,13 +150,6 @@ def train_raptor(
 def _facts(teacher: str, cut: Partition, student: Student) -> dict[str, Any]:
     """Which student it is, as its JSON and the index say."""
     return {"teacher": teacher, **student._asdict(), "segments": format_segments(cut.segments)}
-
-
-def _forget(state: Path) -> None:
-    """Remove the training state of a student, and the folder above if that leaves it empty."""
-    shutil.rmtree(state, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        state.parent.rmdir()
 
 
 def _history_path(path: Path) -> Path:

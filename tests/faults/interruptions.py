@@ -28,5 +28,6 @@ def die_after(calls: int, module: str, name: str, owner: str = "") -> None:
 
 SAVED = functools.partial(die_after, 3, "raptor.training.checkpoint", "save", "Checkpoint")
 TRAINED = functools.partial(die_after, 2, "raptor.training.raptor", "save_raptor")
+HEADED = functools.partial(die_after, 1, "raptor.dense", "save_weights")
 WRITTEN = functools.partial(die_after, 6, "raptor.activations.ledger", "record")
 PROBED = functools.partial(die_after, 2, "raptor.kept", "save", "Kept")

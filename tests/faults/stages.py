@@ -221,11 +221,7 @@ STAGES: dict[str, Stage] = {
     "dense probe": Stage(
         "dense_probe",
         {**WEIGHTS, "samples": "data/samples.csv", "students": [INDEX]},
-        {
-            "table": "dense/segmentation/vit/mean.csv",
-            "head": "dense/segmentation/vit/mean.safetensors",
-            "head_facts": "dense/segmentation/vit/mean.json",
-        },
+        {"table": "dense/segmentation/vit/heads-1.csv"},
         {
             "task": {
                 "name": "segmentation",
@@ -233,11 +229,11 @@ STAGES: dict[str, Stage] = {
                 "probe": plain(DENSE),
                 "scenes": plain(SCENES),
             },
-            "student": STUDENTS[1],
+            "models": [[], STUDENTS[1]],
             "seed": 0,
-            "state": ".state/dense",
+            "state": ".state/dense/segmentation/vit",
         },
-        extra=(".state",),
+        extra=("dense/segmentation/vit/*", ".state"),
     ),
     "swaps": Stage(
         "swaps",

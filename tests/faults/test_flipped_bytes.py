@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from children import run
-from interruptions import LONG_RUN, PROBED, SAVED, TRAINED, WRITTEN
+from interruptions import HEADED, LONG_RUN, PROBED, SAVED, TRAINED, WRITTEN
 from stages import INDEX, PHASES, STAGES, content
 
 BYTES, SEED = (20, 1) if LONG_RUN else (2, 0)
@@ -73,13 +73,18 @@ LEFT = {
     "checkpoint": ("teacher", SAVED, ".state/teachers/vit/state-*.pt"),
     "checkpoint's index": ("teacher", SAVED, ".state/teachers/vit/state.json"),
     "student's checkpoint": ("students", SAVED, ".state/raptor/vit/*/stage*/state-*.pt"),
-    "dense probe's checkpoint": ("dense probe", SAVED, ".state/dense/state-*.pt"),
+    "dense probe's checkpoint": (
+        "dense probe",
+        SAVED,
+        ".state/dense/segmentation/vit/*/state-*.pt",
+    ),
     "finished shard": ("extraction", WRITTEN, "activations/vit.zarr/c/2/0/0/0"),
     "record of a shard": ("extraction", WRITTEN, "activations/vit.shards/00001.json"),
     "description of the store": ("extraction", WRITTEN, "activations/vit.zarr/zarr.json"),
     "finished student": ("students", TRAINED, "raptor/vit/paper/*/*.safetensors"),
     "finished student's facts": ("students", TRAINED, "raptor/vit/paper/*/*.json"),
     "finished student's history": ("students", TRAINED, "raptor/vit/paper/*/*.history.csv"),
+    "finished head": ("dense probe", HEADED, "dense/segmentation/vit/teacher.*"),
     "kept measurement": ("students' probes", PROBED, "probes/vit/paper/*/*.json"),
 }
 

@@ -27,7 +27,7 @@ def test_table_2_has_every_probe_of_teacher_smaller_teacher_and_each_raptor():
     students = [Student("paper", "maxcut", k, seed) for k in (2, 3, 4) for seed in SEEDS]
     models = {("vitb14", student) for student in (None, *students)}
     models |= {("vits14", None), ("untrained", None)}
-    probed = {(job.task, job.teacher, job.student) for job in dense_jobs(STUDY)}
+    probed = {(job.task, job.teacher, *job.models) for job in dense_jobs(STUDY)}
     assert probed == {(task, *model) for task in ("segmentation", "depth") for model in models}
     assert STUDY.figures.fidelity_by_k.reference == "vits14"  # its ImageNet probe
     segmentation, depth = STUDY.dense.segmentation, STUDY.dense.depth

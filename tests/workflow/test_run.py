@@ -65,10 +65,9 @@ ALL = CUT | SWAPPED | PROBED | COMPARED | CURVES | ALONG | RECIPES | BRANCHED | 
 ALL |= DENSE
 
 
-def heads(*teachers: str, raptors_alone: bool = False) -> dict[str, int]:
+def heads(*teachers: str) -> dict[str, int]:
     """How many jobs train heads of dense probes on these teachers and their Raptors."""
-    jobs = dense_jobs(SMOKE_CONFIG)
-    asked = [job for job in jobs if job.teacher in teachers and (job.student or not raptors_alone)]
+    asked = [job for job in dense_jobs(SMOKE_CONFIG) if job.teacher in teachers]
     return {"dense_probe": len(asked), "dense_examples": 2}
 
 
@@ -133,7 +132,7 @@ def test_targets_build_only_what_they_need(finished):
         ({"dense__examples": 1}, {"dense_examples": 2}, PANELS),
         (
             {"dense__segmentation__lr": 0.01},
-            {"dense_probe": 6, "dense_examples": 1},
+            {"dense_probe": 2, "dense_examples": 1},  # of both teachers
             drawn("table_dense", "segmentation_panels"),
         ),
         (
@@ -149,13 +148,13 @@ def test_targets_build_only_what_they_need(finished):
         (
             # Its job keeps phase_mean's students, but what reads their files is made anew.
             {"recipes__paper__stage2__steps": 12},
-            student_rules(recipes=["paper"]) | {"dynamics": 1} | heads("vit", raptors_alone=True),
+            student_rules(recipes=["paper"]) | {"dynamics": 1} | heads("vit"),
             PROBED | COMPARED | CURVES | ALONG | drawn("table_ablations") | COST | DYNAMICS | DENSE,
         ),
         (
             {"similarity__bootstrap": 25},
             {"similarity": len(TEACHERS), "partition": len(TEACHERS), "swaps": 1, "branches": 1}
-            | {"dynamics": 2, **STUDENTS, **heads("vit", "untrained", raptors_alone=True)},
+            | {"dynamics": 2, **STUDENTS, **heads("vit", "untrained")},
             ALL,
         ),
         (  # of those that share it; the untrained teacher has no training

@@ -250,23 +250,23 @@ EXAMPLES = {
 }
 
 
-def dense_of(student):
-    """The index that holds a student; nothing for the teacher itself."""
-    return (
-        files_with({student.teacher: [student.student]}, "raptor", ".json")
-        if student.student
-        else []
-    )
-
-
 def dense_job(wildcards):
-    """The model whose head one job trains."""
-    return DENSE_JOBS["{task}/{teacher}/{model}".format_map(wildcards)]
+    """The models whose heads one job trains."""
+    return DENSE_JOBS["{task}/{teacher}/heads-{part}".format_map(wildcards)]
 
 
-def shown(wildcards):
-    """The teacher and the Raptor of it that the examples of a dense probe are from."""
-    return targets.dense_examples(experiment, wildcards.task)
+# The teacher and the Raptor of it whose dense probes are shown.
+SHOWN_TEACHER, SHOWN_STUDENT = targets.dense_examples(experiment) if DENSE else (None, None)
+
+
+def shown_tables(wildcards):
+    """The tables of the jobs that train the heads of the two that are shown."""
+    return [
+        results(f"dense/{job.path}.csv")
+        for job in DENSE_JOBS.values()
+        if (job.task, job.teacher) == (wildcards.task, SHOWN_TEACHER)
+        and not {None, SHOWN_STUDENT}.isdisjoint(job.models)
+    ]
 
 
 def dense_threads(task):

@@ -22,24 +22,20 @@ if DENSE:
         script:
             "../scripts/dense_samples.py"
 
-    # Train a linear head on one frozen model, and measure it.
+    # Train linear heads on frozen models, a teacher or Raptors of it, and measure them.
     rule dense_probe:
         input:
             samples=results("data/{task}.csv"),
             weights=results("teachers/{teacher}.safetensors"),
             facts=results("teachers/{teacher}.json"),
             files=lambda wildcards: files_of(wildcards.teacher),
-            students=lambda wildcards: dense_of(dense_job(wildcards)),
+            students=lambda wildcards: files_with(dense_job(wildcards).students, "raptor", ".json"),
         output:
-            table=results("dense/{task}/{teacher}/{model}.csv"),
-            head=results("dense/{task}/{teacher}/{model}.safetensors"),
-            head_facts=results("dense/{task}/{teacher}/{model}.json"),
+            results("dense/{task}/{teacher}/heads-{part}.csv"),
         log:
-            results("logs/dense_probe/{task}/{teacher}/{model}.log"),
+            results("logs/dense_probe/{task}/{teacher}-{part}.log"),
         benchmark:
-            results("benchmarks/dense_probe/{task}/{teacher}/{model}.tsv")
-        wildcard_constraints:
-            model=r"teacher|\w+/\w+-k\d+/seed\d+",
+            results("benchmarks/dense_probe/{task}/{teacher}-{part}.tsv")
         priority: 5
         conda:
             "../../environment.yml"
@@ -50,28 +46,23 @@ if DENSE:
             gpu=GPU,
         params:
             task=lambda wildcards: dense_task(wildcards.task),
-            student=lambda wildcards: list(dense_job(wildcards).student or ()),
+            models=lambda wildcards: [list(model or ()) for model in dense_job(wildcards).models],
             seed=DENSE.seed,
-            state=results(".state/dense/{task}/{teacher}/{model}.head"),
+            state=results(".state/dense/{task}/{teacher}"),
             code=script_code("dense_probe"),
         message:
-            "Probing {wildcards.task} of {wildcards.teacher}, {wildcards.model}"
+            "Probing {wildcards.task} of {wildcards.teacher}, part {wildcards.part}"
         script:
             "../scripts/dense_probe.py"
 
     # A few images, their truth, and what a teacher and a Raptor say of them.
     rule dense_examples:
         input:
-            weights=lambda wildcards: results(f"teachers/{shown(wildcards)[0].teacher}.safetensors"),
-            facts=lambda wildcards: results(f"teachers/{shown(wildcards)[0].teacher}.json"),
-            files=lambda wildcards: files_of(shown(wildcards)[0].teacher),
-            students=lambda wildcards: dense_of(shown(wildcards)[1]),
-            heads=lambda wildcards: [
-                results(f"dense/{job.path}.safetensors") for job in shown(wildcards)
-            ],
-            head_facts=lambda wildcards: [
-                results(f"dense/{job.path}.json") for job in shown(wildcards)
-            ],
+            weights=results(f"teachers/{SHOWN_TEACHER}.safetensors"),
+            facts=results(f"teachers/{SHOWN_TEACHER}.json"),
+            files=files_of(SHOWN_TEACHER),
+            students=files_with({SHOWN_TEACHER: [SHOWN_STUDENT]}, "raptor", ".json"),
+            heads=shown_tables,
         output:
             results("dense/{task}/examples.npz"),
         log:
@@ -86,7 +77,7 @@ if DENSE:
             gpu=GPU,
         params:
             task=lambda wildcards: dense_task(wildcards.task),
-            student=lambda wildcards: list(shown(wildcards)[1].student),
+            student=list(SHOWN_STUDENT),
             images=DENSE.examples,
             code=script_code("dense_examples"),
         message:

@@ -5,16 +5,16 @@ from pathlib import Path
 from raptor.data.dense import DenseTask
 from raptor.dense import Model
 from raptor.dense_examples import show_examples
-from raptor.job import job, optional
+from raptor.job import job
 from raptor.student import Student
 
 with job(snakemake) as run:
     weights = Path(snakemake.input.weights)
     student = Student(*snakemake.params.student)
-    teacher_head, raptor_head = map(Path, snakemake.input.heads)
     show_examples(
-        teacher=(Model(weights), teacher_head),
-        raptor=(Model(weights, student, optional(snakemake.input.students)), raptor_head),
+        teacher=Model(weights),
+        raptor=Model(weights, student, tuple(map(Path, snakemake.input.students))),
+        heads=Path(snakemake.input.heads[0]).parent,
         task=DenseTask.of(**snakemake.params.task),
         images=snakemake.params.images,
         output=Path(snakemake.output[0]),
