@@ -162,5 +162,4 @@ def _probe_model(
     )
     found = module.evaluate(backbone=backbone, head=head, test=test, config=task.probe, title=title)
     log.info("%s: %s", title, {name: round(value, 4) for name, value in found.items()})
-    n_train = min(len(train), task.probe.train_images or len(train))
-    return head, {**model.facts, "n_train": n_train, **found}
+    return head, {**model.facts, "n_train": task.probe.trained_on(len(train)), **found}

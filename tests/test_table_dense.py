@@ -40,14 +40,26 @@ def write_rows(folder: Path, values: dict, **metrics) -> list[Path]:
     return paths
 
 
+def write_constant(path: Path, answer: str, value: float, metrics: dict) -> None:
+    row = {"model": "constant", "answer": answer, "n_train": 40, "n_test": 9}
+    row |= {name: scale * value for name, scale in metrics.items()}
+    pd.DataFrame([row]).to_csv(path, index=False)
+
+
 @pytest.fixture
 def table(tmp_path):
-    def make(values=MIOU, tasks=("segmentation", "depth"), untrained=None):
+    def make(values=MIOU, tasks=("segmentation", "depth"), untrained=None, constant=None):
         inverse = {name: [1 / value for value in some] for name, some in values.items()}
         rows = {
             "segmentation": write_rows(tmp_path, values, **SHARES),
             "depth": write_rows(tmp_path, inverse, **LENGTHS),
         }
+        if constant:
+            shares, metres = (tmp_path / f"{task}.constant.csv" for task in rows)
+            write_constant(shares, "background", constant, SHARES)
+            write_constant(metres, "2.34 m", 1 / constant, LENGTHS)
+            rows["segmentation"].insert(0, shares)
+            rows["depth"].insert(0, metres)
         tables.table_dense(
             **{task: rows[task] for task in tasks},
             untrained={"untrained": "vit"} if untrained is None else untrained,
@@ -170,6 +182,22 @@ def test_each_teacher_is_judged_by_its_own_architecture(table):
     values |= {("untrained_small", None, None): [0.46]}
     controls = table_dense.numbers(table(values, untrained=both))["tasks"]["depth"]["controls"]
     assert [one["no_gain"] for one in controls] == [False, True]
+
+
+@pytest.mark.parametrize(("value", "beaten"), [(0.1, True), (0.5, False), (0.6, False)])
+def test_the_same_answer_everywhere(value, beaten, table):
+    """Beside it stand the trained teachers that are no better; a smaller error is better."""
+    found = table(constant=value)
+    constant = found[found["model"] == "constant"].set_index("metric")
+    assert constant.loc["miou_authors", "value"] == value
+    assert constant[["of_teacher", "paper", "k", "teacher"]].isna().all(axis=None)
+    assert table_dense.rows(found)["model"][0] == "the same answer everywhere"
+    for one in table_dense.numbers(found)["tasks"].values():
+        assert one["constant"]["no_better"] == ([] if beaten else ["vit", "small"])
+    text = caption(found)
+    assert f"everywhere (background, the commonest class) has {100 * value:.1f}\u00a0%" in text
+    assert f"everywhere (2.34 m, the mean depth) has {0.1 / value:.3f} m" in text
+    assert ("**no better is vit and small**" in text) != beaten
 
 
 @pytest.mark.parametrize("task", ["segmentation", "depth"])

@@ -39,6 +39,10 @@ class DenseProbe(Section):
     warmup_steps: NonNegativeInt = 100
     train_images: PositiveInt | None = None  # the first n of the train split, else all
 
+    def trained_on(self, images: int) -> int:
+        """How many of so many images."""
+        return min(images, self.train_images or images)
+
     def steps_per_epoch(self, images: int) -> int:
         """Batches of an epoch of so many images; the last may be smaller."""
         return -(-images // self.batch_size)
@@ -122,7 +126,7 @@ class DenseConfig(Section):
             train, test = self.scenes.train, self.scenes.test
         else:
             train, test = OFFICIAL_IMAGES[probe.source]
-        return min(train, probe.train_images or train), test
+        return probe.trained_on(train), test
 
     @model_validator(mode="after")
     def _images_for_each(self) -> DenseConfig:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
 import torch
 
-from raptor.data.files import decode
+from raptor.data.files import decode, in_threads
 from raptor.errors import RaptorError
 
+log = logging.getLogger(__name__)
+
+LOG_SECONDS = 5.0
+TOGETHER = 16  # images of a pass in order that are in memory at a time
+
+Pair = tuple[torch.Tensor, torch.Tensor]  # an image and its target
 IGNORE = 255  # the class of pixels that neither train nor test a probe
 UNMEASURED = 0.0  # the depth, in metres, of pixels where none was measured
 
@@ -32,7 +40,7 @@ class DenseSplit(Protocol):
 
     def __len__(self) -> int: ...
 
-    def pair(self, index: int) -> tuple[torch.Tensor, torch.Tensor]: ...
+    def pair(self, index: int) -> Pair: ...
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ class FilePairs:
     def __len__(self) -> int:
         return len(self.sample_ids)
 
-    def pair(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def pair(self, index: int) -> Pair:
         image_CHW = decode(self.root / self.sample_ids[index], channels=3)
         path = self.root / self.targets[index]
         target_HW = self.read_target(path)
@@ -59,6 +67,17 @@ class FilePairs:
                 f"{_size(image_CHW)}; replace both with the originals"
             )
         return image_CHW, target_HW
+
+
+def in_order(split: DenseSplit, title: str, images: int | None = None) -> Iterator[list[Pair]]:
+    """The pairs of the first `images` images (all by default), `TOGETHER` at a time."""
+    total, logged = images or len(split), time.monotonic()
+    for start in range(0, total, TOGETHER):
+        stop = min(start + TOGETHER, total)
+        yield list(in_threads(split.pair, range(start, stop)))
+        if time.monotonic() - logged > LOG_SECONDS:
+            log.info("%s: %d of %d images", title, stop, total)
+            logged = time.monotonic()
 
 
 def _size(pixels: torch.Tensor) -> str:

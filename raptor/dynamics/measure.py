@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -79,51 +80,62 @@ def measure_dynamics(
     model, store = open_teacher(teacher, activations, device)
     name, segments = Path(teacher).stem, _phases(partition, model.depth)
     shared = (store, device, config.batch_images)
-    models = [Trajectories.of_teacher(model, *shared)]
+    noise_seed = derive_seed(seed, "dynamics", name)
+    measured = [Trajectories.of_teacher(model, *shared)]
     if students is not None:
         asked = Student(config.recipe, config.partition, config.k, STUDENT_SEED)
         student = find_student([students], asked, model, device)
-        models.append(Trajectories.of_raptor(student, *shared))
+        measured.append(Trajectories.of_raptor(student, *shared))
     with ExitStack() as stack, torch.inference_mode():
         write = {
             table: stack.enter_context(_table_file(outputs[table], table)) for table in COLUMNS
         }
         plane = None
-        for one in models:
-            sums, moments = _fit(one, segments, config)
+        for trajectories in measured:
+            sums, moments = _fit(trajectories, segments, config)
             plane = plane or Plane(sums.means()[:, -1])
-            for table, rows in _measure(one, sums, moments, plane, config):
-                write[table](rows.assign(teacher=name, model=one.model))
-            for rows in _perturb(one, config.perturbation, derive_seed(seed, "dynamics", name)):
-                write["perturbation"](rows.assign(teacher=name, model=one.model))
+            facts = {"teacher": name, "model": trajectories.model}
+            for table, rows in _measure(trajectories, sums, moments, plane, config):
+                write[table](rows.assign(**facts))
+            for rows in _perturb(trajectories, config.perturbation, noise_seed):
+                write["perturbation"](rows.assign(**facts))
 
 
 def _fit(
-    one: Trajectories, segments: Segments, config: DynamicsConfig
+    trajectories: Trajectories, segments: Segments, config: DynamicsConfig
 ) -> tuple[ClassSums, PhaseMoments]:
     """What the train split gives: class sums, and the moments of the transitions."""
-    store = one.store
-    sums = ClassSums(max(int(store.labels.max()) + 1, 1))  # images without labels are one class
+    store = trajectories.store
+    sums = ClassSums(int(_classes(store.labels).max()) + 1)
     moments = PhaseMoments(segments, store.layout, store.shape[3])
-    for _, states_BSTD, labels_B in one.blocks("train", config.train_images):
-        sums.add(class_token(states_BSTD, store.layout), labels_B)
+    for _, states_BSTD, labels_B in trajectories.blocks("train", config.train_images):
+        sums.add(class_token(states_BSTD, store.layout), _classes(labels_B))
         moments.add(states_BSTD)
     return sums, moments
 
 
+def _classes(labels: Any) -> Any:
+    """An array or tensor of labels, images without labels all of one class."""
+    return labels.clip(min=0)
+
+
 def _measure(
-    one: Trajectories, train: ClassSums, fitted: PhaseMoments, plane: Plane, config: DynamicsConfig
+    trajectories: Trajectories,
+    train: ClassSums,
+    fitted: PhaseMoments,
+    plane: Plane,
+    config: DynamicsConfig,
 ) -> Tables:
     """All tables but `perturbation` of one model, in one pass over the test split."""
-    layout = one.store.layout
+    layout = trajectories.store.layout
     basins, sums, pooled = (
         Basins(train.centroids()), ClassSums(len(train.counts_C)), PooledUpdates(layout)
     )  # fmt: skip
-    moments = PhaseMoments(fitted.segments, layout, one.store.shape[3])
-    for first, states_BSTD, labels_B in one.blocks("test", config.images):
-        tokens_BSD = class_token(states_BSTD, layout)
-        basins.add(tokens_BSD, labels_B)
-        sums.add(tokens_BSD, labels_B)
+    moments = PhaseMoments(fitted.segments, layout, trajectories.store.shape[3])
+    for first, states_BSTD, labels_B in trajectories.blocks("test", config.images):
+        tokens_BSD, classes_B = class_token(states_BSTD, layout), _classes(labels_B)
+        basins.add(tokens_BSD, classes_B)
+        sums.add(tokens_BSD, classes_B)
         pooled.add(states_BSTD)
         moments.add(states_BSTD)
         yield "images", _image_rows(states_BSTD, labels_B, first, layout)
@@ -179,18 +191,25 @@ def _dmd_rows(fitted: PhaseMoments, test: PhaseMoments, config: DmdConfig) -> pd
     return pd.concat(tables, ignore_index=True)
 
 
-def _perturb(one: Trajectories, config: PerturbationConfig, seed: int) -> Iterator[pd.DataFrame]:
+def _perturb(
+    trajectories: Trajectories, config: PerturbationConfig, seed: int
+) -> Iterator[pd.DataFrame]:
     """Rows of `perturbation`, block by block; the noise follows from seed, image and layer."""
-    layout, width = one.store.layout, one.store.shape[3]
-    sources = range(one.depth) if config.source_layers is None else config.source_layers
-    for first, states_BSTD, labels_B in one.blocks("test", config.images):
+    layout, width = trajectories.store.layout, trajectories.store.shape[3]
+    sources = range(trajectories.depth) if config.source_layers is None else config.source_layers
+    for first, states_BSTD, labels_B in trajectories.blocks("test", config.images):
         images, tables = range(first, first + len(labels_B)), []
         for source in sources:
             seeds = [derive_seed(seed, "perturbation", image, source) for image in images]
-            noise_BTD = noise_directions(seeds, layout.total, width).to(one.device)
-            layers = range(source, one.depth + 1)
+            noise_BTD = noise_directions(seeds, layout.total, width).to(trajectories.device)
+            layers = range(source, trajectories.depth + 1)
             found = deviations(
-                one.step, states_BSTD[:, source], noise_BTD, config.relative_sizes, layers, layout
+                trajectories.step,
+                states_BSTD[:, source],
+                noise_BTD,
+                config.relative_sizes,
+                layers,
+                layout,
             )
             rows = _long(
                 {"deviation": found.cpu().numpy()},

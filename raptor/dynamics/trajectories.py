@@ -70,8 +70,7 @@ class Trajectories:
             if self.model == "raptor":
                 states_BSTD = self._roll_out(states_BSTD[:, 0])
             self._refuse(states_BSTD, split, first)
-            # Images without labels are all of one class.
-            yield first, states_BSTD, torch.from_numpy(labels_B).clamp(min=0)
+            yield first, states_BSTD, torch.from_numpy(labels_B)
             done = first + len(states_BSTD)
             if time.monotonic() - logged > LOG_SECONDS:
                 log.info("%s: %d of %d images of %s", self.title, done, total, split)

@@ -23,6 +23,7 @@ LENGTHS = {"rmse_m": "RMSE, m", "rmse_pooled_m": "RMSE as the authors, m"}
 RATIOS = {"abs_rel": "relative error"}
 # The metrics that the paper has, computed as the authors' code does.
 COMPARED = {"segmentation": "miou_authors", "depth": "rmse_pooled_m"}
+MODELS = {"teacher": "teacher", "constant": "the same answer everywhere"}
 
 
 def rows(table: pd.DataFrame) -> pd.DataFrame:
@@ -33,10 +34,10 @@ def rows(table: pd.DataFrame) -> pd.DataFrame:
 
 def _row(group: pd.DataFrame) -> dict[str, str]:
     first = group.iloc[0]
-    raptor = first["model"] == "raptor"
+    raptor, constant = first["model"] == "raptor", first["model"] == "constant"
     row = {
-        "teacher": label(first["teacher"]),
-        "model": f"Raptor, k = {first['k']:.0f}" if raptor else "teacher",
+        "teacher": ABSENT if constant else label(first["teacher"]),
+        "model": f"Raptor, k = {first['k']:.0f}" if raptor else MODELS[first["model"]],
         "partition": term(METHODS, first["partition"]).label if raptor else ABSENT,
         "recipe": label(first["recipe"]) if raptor else ABSENT,
         "seeds": str(first["n_seeds"]) if raptor else ABSENT,
@@ -100,6 +101,22 @@ def _task(table: pd.DataFrame, metric: str) -> dict[str, Any]:
             for one in raptors.itertuples()
         ],
         "controls": _controls(teachers, metric),
+        "constant": _constant(table, metric),
+    }
+
+
+def _constant(table: pd.DataFrame, metric: str) -> dict[str, Any] | None:
+    """The same answer everywhere, and the trained teachers that are no better."""
+    found = table[table["model"] == "constant"]
+    if found.empty:
+        return None
+    one, sign = found.iloc[0], 1 if metric in SHARES else -1
+    trained = table[(table["model"] == "teacher") & ~table["untrained"]]
+    no_better = trained.loc[sign * trained["value"] <= sign * one["value"], "teacher"]
+    return {
+        "value": one["value"],
+        "answer": one["answer"],
+        "no_better": [label(teacher) for teacher in no_better],
     }
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import logging
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -13,18 +11,12 @@ from torch import Tensor, nn
 
 from raptor.config.dense import KEPT_BYTES, DenseProbe
 from raptor.data.files import in_threads
-from raptor.data.pairs import DenseSplit
+from raptor.data.pairs import DenseSplit, Pair, in_order
 from raptor.seeds import derive_seed
 from raptor.training.checkpoint import Checkpoint
 from raptor.training.loop import fit
 from raptor.training.schedules import warmup_cosine
 
-log = logging.getLogger(__name__)
-
-LOG_SECONDS = 5.0
-TOGETHER = 16  # images of a pass in order that are in memory at a time
-
-Pair = tuple[Tensor, Tensor]  # an image and its target, as in `DenseSplit.pair`
 Prepare = Callable[[Pair], Pair]  # to the sizes of a batch
 Encode = Callable[[Tensor], Tensor]  # images (B, C, H, W) -> frozen features (B, F, h, w)
 Loss = Callable[[Tensor, Tensor], Tensor]  # features (B, F, h, w), targets (B, H, W) -> scalar
@@ -56,7 +48,7 @@ def train_head(
     interrupted training continues from `checkpoint`, to the same head bit for bit on a CPU. The
     head of the last step is kept: these data sets have no split to choose an epoch on.
     """
-    images = min(len(split), config.train_images or len(split))
+    images = config.trained_on(len(split))
     per_epoch, steps = config.steps_per_epoch(images), config.steps(images)
     read = _reader(split, images, prepare, encode, title)
     optimizer = torch.optim.AdamW(
@@ -145,14 +137,3 @@ class _Ahead:
 
     def _begin(self, indices: list[int]) -> Future[list[Pair]]:
         return self._thread.submit(lambda: list(in_threads(self._make, indices)))
-
-
-def in_order(split: DenseSplit, title: str, images: int | None = None) -> Iterator[list[Pair]]:
-    """The pairs of the first `images` images (all by default), `TOGETHER` at a time."""
-    total, logged = images or len(split), time.monotonic()
-    for start in range(0, total, TOGETHER):
-        stop = min(start + TOGETHER, total)
-        yield list(in_threads(split.pair, range(start, stop)))
-        if time.monotonic() - logged > LOG_SECONDS:
-            log.info("%s: %d of %d images", title, stop, total)
-            logged = time.monotonic()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -13,15 +12,11 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as transform
 
 from raptor.config.dense import UPSAMPLING, DepthProbe
-from raptor.data.pairs import UNMEASURED, DenseSplit
-from raptor.errors import RaptorError
+from raptor.data.pairs import UNMEASURED, DenseSplit, Pair, in_order
 from raptor.probes.backbone import Backbone
-from raptor.probes.dense import Pair, in_order, linear_head, train_head
+from raptor.probes.dense import linear_head, train_head
+from raptor.probes.dense_scores import DepthScores
 from raptor.training.checkpoint import Checkpoint
-
-NATIVE = (480, 640)  # height and width of NYU Depth v2
-EIGEN_ROWS, EIGEN_COLUMNS = slice(45, 471), slice(41, 601)  # the ends are not in it
-DELTA1 = 1.25
 
 
 class Window(NamedTuple):
@@ -129,64 +124,14 @@ def predict(
 def evaluate(
     *, backbone: Backbone, head: nn.Conv2d, test: DenseSplit, config: DepthProbe, title: str
 ) -> dict[str, float]:
-    """`rmse_m`, `rmse_pooled_m`, `abs_rel`, `delta1` and `n_test` images.
-
-    At each image's own size, over measured pixels inside `config.crop`. `rmse_pooled_m` is over
-    the pixels of all images together, as the authors' code has it; the others are means over
-    images, as numbers of NYU Depth v2 are often given. An image without a measured pixel is left
-    out.
-    """
-    rows = []
+    """See `DepthScores`."""
+    scores = DepthScores(test.origin, config)
     for pairs in in_order(test, title):
         images = [image_CHW for image_CHW, _ in pairs]
         found = predict(backbone, head, images, config=config)
         for predicted_HW, (_, depth_HW) in zip(found, pairs, strict=True):
-            if config.crop == "eigen":
-                predicted_HW, depth_HW = (
-                    eigen_crop(depth, test.origin) for depth in (predicted_HW, depth_HW)
-                )
-            rows.append(depth_errors(predicted_HW, depth_HW))
-    return {**_summary(rows), "n_test": len(test)}
-
-
-def _summary(rows: list[dict[str, float]]) -> dict[str, float]:
-    table = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    measured = table["pixels"] > 0
-    if not measured.any():
-        return dict.fromkeys(("rmse_m", "rmse_pooled_m", "abs_rel", "delta1"), float("nan"))
-    table = {name: values[measured] for name, values in table.items()}
-    return {
-        "rmse_m": float(np.sqrt(table["mse"]).mean()),
-        "rmse_pooled_m": float(np.sqrt(np.average(table["mse"], weights=table["pixels"]))),
-        "abs_rel": float(table["abs_rel"].mean()),
-        "delta1": float(table["delta1"].mean()),
-    }
-
-
-def eigen_crop(depth_HW: Tensor, origin: str = "a depth map") -> Tensor:
-    """Rows 45 to 470, columns 41 to 600 (Eigen et al. 2014); RaptorError for another size."""
-    if depth_HW.shape != NATIVE:
-        raise RaptorError(
-            f"{origin}: the Eigen crop is of 480 × 640 pixels, here are "
-            f"{depth_HW.shape[0]} × {depth_HW.shape[1]}; give crop: none"
-        )
-    return depth_HW[EIGEN_ROWS, EIGEN_COLUMNS]
-
-
-def depth_errors(predicted_HW: Tensor, depth_HW: Tensor) -> dict[str, float]:
-    """Of one image, over its measured `pixels`: `mse` (m²), `abs_rel`, `delta1` in [0, 1].
-
-    `delta1`: the share of pixels where the larger depth is less than 1.25 times the smaller.
-    """
-    measured = depth_HW > UNMEASURED
-    found, true = predicted_HW[measured].double(), depth_HW[measured].double()
-    ratio = torch.maximum(found / true, true / found)
-    return {
-        "pixels": len(true),
-        "mse": float((found - true).square().mean()),
-        "abs_rel": float(((found - true).abs() / true).mean()),
-        "delta1": float((ratio < DELTA1).double().mean()),
-    }
+            scores.add(lambda _size, predicted_HW=predicted_HW: predicted_HW, depth_HW)
+    return scores.summary()
 
 
 def depth_bins(config: DepthProbe) -> Tensor:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as transform
 
 from raptor.config.dense import SegmentationProbe
-from raptor.data.pairs import IGNORE, DenseSplit
+from raptor.data.pairs import IGNORE, DenseSplit, Pair, in_order
 from raptor.probes.backbone import Backbone
-from raptor.probes.dense import Pair, in_order, linear_head, train_head
+from raptor.probes.dense import linear_head, train_head
+from raptor.probes.dense_scores import SegmentationScores, resized_classes
 from raptor.training.checkpoint import Checkpoint
 
 
@@ -94,43 +95,13 @@ def evaluate(
     config: SegmentationProbe,
     title: str,
 ) -> dict[str, float]:
-    """`miou`, `miou_authors`, `pixel_accuracy` in [0, 1], and `n_test` images.
-
-    Over the pixels of all images together. `miou` and `pixel_accuracy` at each image's own size,
-    `miou` over the classes that are in the truth or in what is said. `miou_authors` as the
-    authors' code has it: at the size of the input, against classes resized to it, and over all
-    classes, one that is in neither counted as 0. The paper does not say (§Method 6); on the whole
-    test split of ADE20K every class is there.
-    """
-    classes = len(test.class_names)
-    own_CC, resized_CC = torch.zeros(2, classes, classes, dtype=torch.int64)
-    size = [config.image_size, config.image_size]
+    """See `SegmentationScores`."""
+    scores = SegmentationScores(len(test.class_names), config)
     for pairs in in_order(test, title):
-        images = [image_CHW for image_CHW, _ in pairs]
-        logits_BChw = _logits(backbone, head, images, config)
+        logits_BChw = _logits(backbone, head, [image_CHW for image_CHW, _ in pairs], config)
         for logits_Chw, (_, classes_HW) in zip(logits_BChw, pairs, strict=True):
-            own_CC += confusion(_classes(logits_Chw, classes_HW.shape), classes_HW, classes)
-            small_HW = resized_classes(classes_HW, size)
-            resized_CC += confusion(_classes(logits_Chw, size), small_HW, classes)
-    return {
-        "miou": float(iou(own_CC).nanmean()),
-        "miou_authors": float(iou(resized_CC).nan_to_num(nan=0.0).mean()),
-        "pixel_accuracy": int(own_CC.diagonal().sum()) / max(int(own_CC.sum()), 1),
-        "n_test": len(test),
-    }
-
-
-def confusion(predicted_HW: Tensor, classes_HW: Tensor, classes: int) -> Tensor:
-    """Pixels (C, C) by true class (row) and predicted class (column), without those of `IGNORE`."""
-    counted = classes_HW != IGNORE
-    cells = classes * classes_HW[counted] + predicted_HW[counted]
-    return torch.bincount(cells, minlength=classes**2).view(classes, classes)
-
-
-def iou(confusion_CC: Tensor) -> Tensor:
-    """(C,) float64 in [0, 1], pixels of both over pixels of either; NaN of a class in neither."""
-    inter_C = confusion_CC.diagonal().double()
-    return inter_C / (confusion_CC.sum(dim=0) + confusion_CC.sum(dim=1) - inter_C)
+            scores.add(partial(_classes, logits_Chw), classes_HW)
+    return scores.summary()
 
 
 def cross_entropy(logits_BCHW: Tensor, classes_BHW: Tensor) -> Tensor:
@@ -142,12 +113,6 @@ def cross_entropy(logits_BCHW: Tensor, classes_BHW: Tensor) -> Tensor:
 def upsampled(maps_BChw: Tensor, size: Sequence[int]) -> Tensor:
     """Bilinear, each patch centred on its pixels."""
     return F.interpolate(maps_BChw, tuple(size), mode="bilinear", align_corners=False)
-
-
-def resized_classes(classes_HW: Tensor, size: Sequence[int]) -> Tensor:
-    """The nearest pixel's class."""
-    nearest = InterpolationMode.NEAREST_EXACT
-    return transform.resize(classes_HW[None], list(size), interpolation=nearest)[0]
 
 
 def _input(backbone: Backbone, image_CHW: Tensor, config: SegmentationProbe) -> Tensor:

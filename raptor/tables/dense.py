@@ -37,6 +37,8 @@ def table_dense(
 ) -> None:
     """Long table: one row per task, metric, and teacher or group of Raptors that differ in seed.
 
+    And, of the model `constant`, one for the same `answer` everywhere, a class or a depth.
+
     `value` is the mean over `n_seeds`, with `value_sd` (ddof = 1) and the 95 % t interval;
     `of_teacher` its ratio to the teacher's own, NaN where that is not above 0. `untrained`:
     whether the teacher is, and `like` the one whose architecture it then has. `paper`,
@@ -46,8 +48,8 @@ def table_dense(
     rows = []
     for task, paths in (("segmentation", segmentation), ("depth", depth)):
         if paths:
-            found = read_tables(paths, " ".join(["teacher model n_train n_test", *METRICS[task]]))
-            found = found.reindex(columns=list(dict.fromkeys([*MODEL, *found])))
+            found = read_tables(paths, " ".join(["model n_train n_test", *METRICS[task]]))
+            found = found.reindex(columns=list(dict.fromkeys([*MODEL, "answer", *found])))
             rows += _rows(task, found, untrained, reference)
     write_table(pd.DataFrame(rows).convert_dtypes(), output)
 
@@ -62,7 +64,7 @@ def _rows(
         counts = {"n_train": group["n_train"].iloc[0], "n_test": group["n_test"].iloc[0]}
         for metric in METRICS[task]:
             summary = summarise(group[metric])
-            teacher = own[metric][named["teacher"]]
+            teacher = own[metric].get(named["teacher"], np.nan)
             paper, paper_sd = _paper(metric, named, untrained, reference)
             rows.append(
                 {
@@ -71,6 +73,7 @@ def _rows(
                     **named,
                     "untrained": named["teacher"] in untrained,
                     "like": untrained.get(named["teacher"]),
+                    "answer": group["answer"].iloc[0],
                     "value": summary.mean,
                     "value_sd": summary.sd,
                     "value_low": summary.ci_low,
@@ -89,7 +92,7 @@ def _paper(
     metric: str, named: dict[str, object], untrained: Mapping[str, str], reference: str | None
 ) -> tuple[float, float]:
     """Mean and sd; NaN where the paper has no such number."""
-    if metric not in PAPER or named["teacher"] in untrained:
+    if metric not in PAPER or named["model"] == "constant" or named["teacher"] in untrained:
         return np.nan, np.nan
     raptors, teacher, smaller = PAPER[metric]
     if named["model"] == "teacher":

@@ -32,6 +32,7 @@ TEXT = dict.fromkeys(
         "task",
         "sample_id",
         "like",
+        "answer",
     ],
     str,
 )

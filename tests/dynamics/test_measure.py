@@ -14,9 +14,11 @@ import torch
 
 from raptor.activations.read import Activations
 from raptor.config.dynamics import DynamicsConfig
+from raptor.data.pools import UNLABELLED
 from raptor.dynamics.contraction import contraction_rate
 from raptor.dynamics.measure import COLUMNS, measure_dynamics
 from raptor.errors import RaptorError
+from raptor.stored import open_teacher
 
 DEPTH, WIDTH = 4, 8
 TYPES = {"all": slice(0, 6), "cls": slice(0, 1), "registers": slice(1, 2), "patches": slice(2, 6)}
@@ -297,6 +299,21 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(planted):
     with pytest.raises(RaptorError, match="raptor: the state of layer 4 of image 0 of train"):
         run(planted, broken)
     assert not list(planted.folder.glob("out/*"))
+
+
+def test_images_without_labels_are_one_class(planted, monkeypatch):
+    """And are said to have none."""
+
+    def opened(*arguments):
+        model, store = open_teacher(*arguments)
+        store.labels[:] = UNLABELLED
+        return model, store
+
+    monkeypatch.setattr("raptor.dynamics.measure.open_teacher", opened)
+    found = run(planted)
+    assert (found["images"]["label"] == UNLABELLED).all()
+    assert list(found["trajectories"]["label"].unique()) == [0]
+    assert found["basins"]["nearest_centroid_accuracy"].isna().all()
 
 
 def tensor_bytes() -> int:

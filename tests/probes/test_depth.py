@@ -18,6 +18,7 @@ from raptor.errors import RaptorError
 from raptor.probes import dense, depth
 from raptor.probes.backbone import Backbone
 from raptor.probes.dense import linear_head
+from raptor.probes.dense_scores import depth_errors, eigen_crop
 from raptor.training.checkpoint import Checkpoint
 
 METRES = torch.tensor([0.5, 2.0, 3.5, 6.0, 9.0])  # of each level
@@ -152,7 +153,7 @@ def test_an_odd_pixel_is_padded_below_and_to_the_right():
 def test_errors_by_hand_over_measured_pixels():
     predicted = torch.tensor([[1.0, 2.6], [5.0, 4.0]])
     true = torch.tensor([[1.2, 2.0], [0.0, 5.0]])
-    found = depth.depth_errors(predicted, true)
+    found = depth_errors(predicted, true)
     assert found["pixels"] == 3
     assert found["mse"] == pytest.approx((0.2**2 + 0.6**2 + 1) / 3)
     assert found["abs_rel"] == pytest.approx((0.2 / 1.2 + 0.3 + 0.2) / 3)
@@ -171,14 +172,14 @@ def test_the_eigen_crop(row, column, counts):
     true = torch.full((480, 640), 3.0)
     predicted = true.clone()
     predicted[row, column] = 9.0
-    found = depth.depth_errors(depth.eigen_crop(predicted), depth.eigen_crop(true))
+    found = depth_errors(eigen_crop(predicted), eigen_crop(true))
     assert found["pixels"] == 426 * 560
     assert (found["mse"] > 0) == counts
 
 
 def test_another_size_has_no_eigen_crop():
     with pytest.raises(RaptorError, match=r"made-up: the Eigen crop .* here are 240 × 320"):
-        depth.eigen_crop(torch.zeros(240, 320), "made-up")
+        eigen_crop(torch.zeros(240, 320), "made-up")
 
 
 def test_evaluation_counts_pixels_inside_the_crop_alone():

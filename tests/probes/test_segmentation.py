@@ -15,6 +15,7 @@ from raptor.data.scenes import open_scenes
 from raptor.probes import dense, segmentation
 from raptor.probes.backbone import Backbone
 from raptor.probes.dense import linear_head
+from raptor.probes.dense_scores import confusion, iou, resized_classes
 from raptor.teachers.build import assemble
 from raptor.training.checkpoint import Checkpoint
 
@@ -76,18 +77,18 @@ def test_iou_against_sets_of_pixels():
     ious = slow_ious(pairs, 7)  # 4 is predicted alone, 5 and 6 are nowhere
     assert [one for one, iou in ious.items() if iou is None] == [5, 6]
     assert ious[4] == 0
-    found = segmentation.iou(sum(segmentation.confusion(*pair, 7) for pair in pairs))
+    found = iou(sum(confusion(*pair, 7) for pair in pairs))
     expected = [math.nan if ious[one] is None else ious[one] for one in range(7)]
     assert found.tolist() == pytest.approx(expected, nan_ok=True)
 
 
 def test_rows_of_the_confusion_are_the_truth():
     predicted, true = torch.tensor([[1, 1, 0]]), torch.tensor([[0, 1, IGNORE]])
-    assert segmentation.confusion(predicted, true, 2).tolist() == [[0, 1], [0, 1]]
+    assert confusion(predicted, true, 2).tolist() == [[0, 1], [0, 1]]
 
 
 def test_without_a_pixel_there_is_no_iou():
-    assert segmentation.iou(torch.zeros(3, 3)).isnan().all()
+    assert iou(torch.zeros(3, 3)).isnan().all()
 
 
 # --- the loss ------------------------------------------------------------------------------------
@@ -110,7 +111,7 @@ def test_cross_entropy_of_the_pixels_that_count():
 
 def test_classes_are_resized_to_the_nearest_and_never_mixed():
     classes = torch.tensor([[0, 7], [IGNORE, 149]])
-    resized = segmentation.resized_classes(classes, [4, 6])
+    resized = resized_classes(classes, [4, 6])
     assert resized.dtype == torch.int64
     expected = classes.repeat_interleave(2, dim=0).repeat_interleave(3, dim=1)
     assert torch.equal(resized, expected)
@@ -168,7 +169,7 @@ def test_what_is_ignored_neither_trains_nor_counts(on_oracle):
 def test_predictions_are_at_the_size_of_each_image(on_oracle):
     levels = torch.tensor([[0, 1], [3, 4]])
     sizes = [(32, 32), (64, 48), (20, 90)]
-    images = [painted(segmentation.resized_classes(levels, size)) for size in sizes]
+    images = [painted(resized_classes(levels, size)) for size in sizes]
     found = segmentation.predict(Oracle(), on_oracle, images, config=config())
     for predicted, (height, width) in zip(found, sizes, strict=True):
         assert predicted.shape == (height, width)

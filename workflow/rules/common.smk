@@ -24,6 +24,7 @@ if not workflow.configfiles:
 import yaml
 
 from raptor import slurm, targets
+from raptor.config.dense import DenseProbe
 from raptor.config.load import ConfigError, load, refuse_repeated_keys
 from raptor.config.teachers import Architecture, TimmTeacher, TrainedTeacher, UntrainedTeacher
 from raptor.errors import RaptorError, of_system
@@ -274,14 +275,17 @@ def dense_threads(task):
     return 1 if DENSE.probes[task].source == "scenes" else 4
 
 
+OF_TRAINING = set(DenseProbe.model_fields) - {"train_images"}
+
+
 def dense_task(task, *, whole=True):
-    """The parameters that say what a dense probe is, or only which images it reads."""
+    """The parameters that say what a dense probe is, or only what it is asked of which images."""
     probe = DENSE.probes[task]
     composed = probe.source == "scenes"
     return {
         "name": task,
         "data": leaves(experiment.data.only("digits" if composed else probe.source)),
-        "probe": leaves(probe) if whole else {"source": probe.source},
+        "probe": probe.model_dump(mode="json", exclude=None if whole else OF_TRAINING),
         "scenes": leaves(DENSE.scenes) if composed else None,
     }
 

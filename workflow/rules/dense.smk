@@ -1,10 +1,12 @@
 # What a teacher and its Raptors say of every pixel: which class it is of, and how far away.
 if DENSE:
 
-    # Check every image of a dense probe, and its target, before hours are spent.
+    # Check every image of a dense probe, and its target, before hours are spent; and find what
+    # the same answer for every pixel would reach.
     rule dense_samples:
         output:
-            results("data/{task}.csv"),
+            samples=results("data/{task}.csv"),
+            constant=results("data/{task}.constant.csv"),
         log:
             results("logs/dense_samples/{task}.log"),
         priority: 10

@@ -140,7 +140,8 @@ for task in DENSE.probes if DENSE else []:
 
 if DENSE:
     TABLE_INPUTS["table_dense"] = {
-        task: [results(f"dense/{job.path}.csv") for job in DENSE_JOBS.values() if job.task == task]
+        task: [results(f"data/{task}.constant.csv")]
+        + [results(f"dense/{job.path}.csv") for job in DENSE_JOBS.values() if job.task == task]
         for task in DENSE.probes
     }
     # An untrained teacher -> the one whose architecture it has.

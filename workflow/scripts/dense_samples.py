@@ -1,12 +1,12 @@
-"""Rule dense_samples: snakemake object -> raptor.data.dense.write_pairs."""
+"""Rule dense_samples: snakemake object -> raptor.data.dense, raptor.probes.constant."""
 
 from pathlib import Path
 
 from raptor.data.dense import DenseTask, write_pairs
 from raptor.job import job
+from raptor.probes.constant import measure_constant
 
 with job(snakemake):
-    write_pairs(
-        task=DenseTask.of(**snakemake.params.task),
-        output=Path(snakemake.output[0]),
-    )
+    task = DenseTask.of(**snakemake.params.task)
+    write_pairs(task=task, output=Path(snakemake.output.samples))
+    measure_constant(task=task, output=Path(snakemake.output.constant))
