@@ -116,7 +116,8 @@ PROBES = ProbesConfig(classification=ClassificationProbe(epochs=1, warmup_steps=
 def _probe_teacher(folder: Path, images: int) -> None:
     probe_teacher(
         **_given(folder), config=PROBES, output=folder / "probe.csv",
-        layers=folder / "probe.layers.csv", weights=folder / "probe.safetensors", device=CPU,
+        layers=folder / "probe.layers.csv", weights=folder / "probe.safetensors",
+        state=folder / "state", identity="", device=CPU,
     )  # fmt: skip
 
 
@@ -124,7 +125,7 @@ def _probe_students(folder: Path, images: int) -> None:
     probe_students(
         **_given(folder), config=PROBES, students=folder / "students.json",
         probe=folder / "probe.safetensors", output=folder / "probes" / "s.csv",
-        layers=folder / "probes" / "s.layers.csv", code="", device=CPU,
+        layers=folder / "probes" / "s.layers.csv", state=folder / "state", code="", device=CPU,
     )  # fmt: skip
 
 

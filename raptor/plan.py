@@ -144,7 +144,7 @@ def plan(config: Experiment) -> Plan:
         Work("similarity", len(compared_teachers(config))),
         Work("partition", len(cut_teachers(config))),
         _raptors(config),
-        Work("probe_teacher", len(config.teachers)),
+        _teacher_probes(config),
         _probes(config),
         _swaps(config),
         _dynamics(config),
@@ -309,11 +309,33 @@ def _raptors(config: Experiment) -> Work:
     return _sum("raptor", works, len(student_jobs(config)))
 
 
+def _probe_training(config: Experiment) -> tuple[int, int]:
+    """Images of train that a model runs on for one linear probe, and the steps in which it does.
+
+    Other crops of them in each epoch, or else each once: steps on kept features cost nothing.
+    """
+    probe = config.probes.classification
+    images = probe.train_images or config.data.splits.train
+    if probe.crops == "centre":
+        return images, 0
+    return probe.epochs * images, probe.epochs * -(-images // probe.batch_size)
+
+
+def _teacher_probes(config: Experiment) -> Work:
+    """Teachers run for random crops; else their states are read."""
+    images, steps = _probe_training(config)
+    images = images if steps else 0
+    works = [
+        Work("probe_teacher", 1, steps, images, images * teacher_flops(shape, config.data))
+        for shape in map(config.shape, config.teachers)
+    ]
+    return _sum("probe_teacher", works)
+
+
 def _probes(config: Experiment) -> Work:
-    """Each student runs once over the images of val and test, and of train as far as used."""
-    splits = config.data.splits
-    train = config.probes.classification.train_images or splits.train
-    works, images = [], splits.total - splits.train + train
+    """Each student runs over the images of val and test, and over those of train as asked for."""
+    trained_on, steps = _probe_training(config)
+    works, images = [], config.data.splits.val + config.data.splits.test + trained_on
     for teacher, students in study_students(config).items():
         shape = config.shape(teacher)
         token_floats = PROBE_BATCH * layout_of(shape, config.data).total * shape.width
@@ -321,7 +343,7 @@ def _probes(config: Experiment) -> Work:
         for student in students:
             block = raptor_flops(config.recipes[student.recipe], shape, config.data)
             flops = images * shape.depth * block
-            works.append(Work("probe_students", 1, 0, images, flops, memory))
+            works.append(Work("probe_students", 1, steps, images, flops, memory))
     return _sum("probe_students", works, len(student_jobs(config)))
 
 

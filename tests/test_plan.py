@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from raptor import cli
 from raptor.activations.write import extract
 from raptor.config.activations import ActivationsConfig
+from raptor.config.analysis import ClassificationProbe, ProbesConfig
 from raptor.config.data import DataConfig, Splits
 from raptor.config.dynamics import PerturbationConfig
 from raptor.config.load import load, load_yaml
@@ -279,6 +281,23 @@ def test_the_small_scale_study():
     assert works["cost"].images == 4 * 50 * 64
     assert found.stores[0].grid.shape == (60_000, 13, 69, 768)
     assert works["raptor"].hours(2.0) == works["raptor"].hours(1.0) / 2
+
+
+def test_probes_on_random_crops_run_the_model_in_each_epoch():
+    config = load_yaml(ROOT / "config/dinov2.yaml")
+    works = {work.stage: work for work in plan(config).works}
+    million, per_epoch = 1_000_000, math.ceil(1_000_000 / 512)
+    teachers, students = works["probe_teacher"], works["probe_students"]
+    assert (teachers.images, teachers.steps) == (3 * 15 * million, 3 * 15 * per_epoch)
+    assert students.images == 21 * (15 * million + 60_000)
+    assert students.steps == 21 * 15 * per_epoch
+    centred = ProbesConfig(classification=ClassificationProbe())
+    once = plan(config.model_copy(update={"probes": centred})).works
+    once = {work.stage: work for work in once}
+    assert (once["probe_teacher"].flops, once["probe_teacher"].steps) == (0, 0)
+    assert once["probe_students"].images == 21 * (million + 60_000)
+    ratio = students.flops / once["probe_students"].flops
+    assert ratio == pytest.approx((15 * million + 60_000) / (million + 60_000))
 
 
 @pytest.mark.parametrize("sources", [None, [0, 3]])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from raptor.activations.images import images_of
 from raptor.activations.manifest import Manifest
 from raptor.activations.precision import Rounder
-from raptor.config.data import DataConfig
-from raptor.data.split import open_split
 from raptor.errors import RaptorError
 from raptor.files import sha256
 from raptor.teachers.files import load_teacher
@@ -38,14 +36,7 @@ class Streamed:
         self._teacher = load_teacher(weights, device)
         self._rounder = Rounder(manifest.dtype)
         self._sample_ids = manifest.sample_ids
-        data = DataConfig.model_validate_json(json.dumps(manifest.data))
-        self._splits = {name: open_split(data, name) for name in self._spans}
-        for name, (first, last) in self._spans.items():
-            if self._splits[name].sample_ids != self._sample_ids[first:last]:
-                raise RaptorError(
-                    f"{path}: its images of split {name} are not those of data.root any more; "
-                    f"delete {path} and run again"
-                )
+        self._splits = {name: images_of(manifest, path, name) for name in self._spans}
 
     @torch.inference_mode()
     def gather(self, images: np.ndarray, layers: Sequence[int], out: torch.Tensor) -> None:

@@ -44,8 +44,13 @@ class PartitionConfig(Section):
 
 
 class ClassificationProbe(Section):
-    """Linear probe on `[cls ; mean patch]`, AdamW with warm-up and cosine decay."""
+    """Linear probe on `[cls ; mean patch]`, AdamW with warm-up and cosine decay.
 
+    Trained on the images as every other stage sees them, or on another random crop of each in each
+    epoch.
+    """
+
+    crops: Literal["centre", "random"] = "centre"
     train_images: PositiveInt | None = None  # the first n of the train split, else all
     epochs: PositiveInt = 15
     batch_size: PositiveInt = 64

@@ -43,13 +43,9 @@ class DenseProbe(Section):
         """How many of so many images."""
         return min(images, self.train_images or images)
 
-    def steps_per_epoch(self, images: int) -> int:
-        """Batches of an epoch of so many images; the last may be smaller."""
-        return -(-images // self.batch_size)
-
     def steps(self, images: int) -> int:
-        """Of the whole training."""
-        return self.epochs * self.steps_per_epoch(images)
+        """Of the whole training on so many images; the last batch of an epoch may be smaller."""
+        return self.epochs * -(-images // self.batch_size)
 
 
 class SegmentationProbe(DenseProbe):

@@ -30,8 +30,13 @@ class Pool(Protocol):
     sample_ids: Sequence[str]
     class_names: list[str]
 
-    def pixels(self, indices: np.ndarray, config: DataConfig) -> torch.Tensor:
-        """(B, channels, image_size, image_size) uint8 of the images at `indices`."""
+    def pixels(
+        self, indices: np.ndarray, config: DataConfig, seeds: Sequence[int] | None = None
+    ) -> torch.Tensor:
+        """(B, channels, image_size, image_size) uint8 of the images at `indices`.
+
+        With `seeds`, one for each, a random part of them (`raptor.data.pixels`).
+        """
         ...
 
     def check(self, index: int) -> None:
@@ -49,8 +54,10 @@ class ArrayPool:
     sample_ids: Sequence[str]
     class_names: list[str]
 
-    def pixels(self, indices: np.ndarray, config: DataConfig) -> torch.Tensor:
-        return fit_pixels(self.images[torch.from_numpy(indices)], config)
+    def pixels(
+        self, indices: np.ndarray, config: DataConfig, seeds: Sequence[int] | None = None
+    ) -> torch.Tensor:
+        return fit_pixels(self.images[torch.from_numpy(indices)], config, seeds)
 
     def check(self, index: int) -> None:
         """It was read when the pool was opened."""
@@ -66,11 +73,18 @@ class FilePool:
     sample_ids: Sequence[str]
     class_names: list[str]
 
-    def pixels(self, indices: np.ndarray, config: DataConfig) -> torch.Tensor:
+    def pixels(
+        self, indices: np.ndarray, config: DataConfig, seeds: Sequence[int] | None = None
+    ) -> torch.Tensor:
         paths = (self.root / self.sample_ids[i] for i in indices)
         # All of them first: torch resizes on the same threads.
         decoded = list(in_threads(partial(decode, channels=config.channels), paths))
-        return torch.cat([fit_pixels(image_CHW[None], config) for image_CHW in decoded])
+        return torch.cat(
+            [
+                fit_pixels(image_CHW[None], config, seeds and seeds[place : place + 1])
+                for place, image_CHW in enumerate(decoded)
+            ]
+        )
 
     def check(self, index: int) -> None:
         check(self.root / self.sample_ids[index])

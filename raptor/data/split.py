@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -46,16 +46,23 @@ class ImageSplit(Dataset):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         return self.images([index])[0], int(self.labels[index])
 
-    def first(self, count: int) -> ImageSplit:
-        """The split of the first `count` images alone."""
+    def first(self, count: int | None) -> ImageSplit:
+        """The split of the first `count` images alone; of all for None."""
         return ImageSplit(self.pool, self._indices[:count], self._config)
 
-    def images(self, indices: Iterable[int] | np.ndarray | torch.Tensor) -> torch.Tensor:
-        """(B, C, H, W) float32, normalised, of the images at `indices` of this split."""
+    def images(
+        self,
+        indices: Iterable[int] | np.ndarray | torch.Tensor,
+        seeds: Sequence[int] | None = None,
+    ) -> torch.Tensor:
+        """(B, C, H, W) float32, normalised, of the images at `indices` of this split.
+
+        As they are stored; with `seeds`, one for each, a random part of them, every other flipped.
+        """
         if not isinstance(indices, np.ndarray | torch.Tensor):
             indices = list(indices)
         chosen = self._indices[np.asarray(indices, dtype=np.int64)]
-        pixels = self.pool.pixels(chosen, self._config)
+        pixels = self.pool.pixels(chosen, self._config, seeds)
         return torch.addcmul(self._offset, pixels.float(), self._factor)
 
     def check(self, index: int) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,8 +13,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from raptor.config.analysis import ClassificationProbe
-from raptor.seeds import derive_seed
+from raptor.training.checkpoint import Checkpoint
+from raptor.training.epochs import Batch, Epochs
+from raptor.training.loop import fit
 from raptor.training.schedules import warmup_cosine
+
+
+class Source(Protocol):
+    """What a probe is trained on: the features that a frozen model has for N images."""
+
+    labels: Tensor  # (N,)
+
+    def batch(self, wanted: Batch, following: Batch | None) -> Tensor:
+        """Features (B, F) float32 of one batch; `following` is what will be asked for next."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -21,6 +35,9 @@ class Features:
 
     inputs: Tensor
     labels: Tensor
+
+    def batch(self, wanted: Batch, following: Batch | None = None) -> Tensor:
+        return self.inputs[wanted.images]
 
     @classmethod
     def of(cls, inputs_NF: np.ndarray, labels_N: np.ndarray) -> Features:
@@ -56,47 +73,82 @@ def initial_probe(
 def fit_probe(
     *,
     start: nn.Linear,
-    train: Features,
+    train: Source,
     val: Features,
     config: ClassificationProbe,
     seed: int,
     device: torch.device | str = "cpu",
+    title: str = "probe",
+    checkpoint: Checkpoint | None = None,
 ) -> nn.Linear:
     """Train a copy of `start` by cross-entropy (paper §6) and return its best epoch.
 
     AdamW with linear warm-up and cosine to zero, order reshuffled from `seed` each epoch. The
     epoch with the highest accuracy on `val` is kept (ties: lower loss, then earlier), the start
     itself counting as epoch 0. The test split plays no part. Without classes there is nothing to
-    learn.
+    learn. An interrupted training continues from `checkpoint`, to the same probe.
     """
     if not start.out_features:
         return start
     probe = copy.deepcopy(start).to(device)
+    best = _Best(probe, val)
     optimizer = torch.optim.AdamW(
         probe.parameters(), config.lr, weight_decay=config.weight_decay, fused=True
     )
-    per_epoch = -(-len(train.labels) // config.batch_size)
-    best, kept = _score(probe, val, device), copy.deepcopy(probe.state_dict())
-    for epoch in range(config.epochs):
-        generator = torch.Generator().manual_seed(derive_seed(seed, "probe order", epoch))
-        order = torch.randperm(len(train.labels), generator=generator)
-        for index, batch in enumerate(order.split(config.batch_size)):
-            optimizer.param_groups[0]["lr"] = warmup_cosine(
-                epoch * per_epoch + index,
-                steps=config.epochs * per_epoch,
-                warmup_steps=config.warmup_steps,
-                lr=config.lr,
-                min_lr=0.0,
-            )
-            optimizer.zero_grad()
-            logits_BC = probe(train.inputs[batch].to(device))
-            F.cross_entropy(logits_BC, train.labels[batch].to(device)).backward()
-            optimizer.step()
-        score = _score(probe, val, device)
-        if score > best:
-            best, kept = score, copy.deepcopy(probe.state_dict())
-    probe.load_state_dict(kept)
+    epochs = Epochs(len(train.labels), config.batch_size, config.epochs, seed, "probe order")
+    schedule = functools.partial(
+        warmup_cosine,
+        steps=epochs.steps,
+        warmup_steps=config.warmup_steps,
+        lr=config.lr,
+        min_lr=0.0,
+    )
+
+    def step(index: int) -> dict[str, float]:
+        batch = epochs.batch(index)
+        inputs_BF = train.batch(batch, epochs.batch(index + 1)).to(device)
+        loss = F.cross_entropy(probe(inputs_BF), train.labels[batch.images].to(device))
+        optimizer.param_groups[0]["lr"] = schedule(index)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss.item()}
+
+    fit(
+        title=title,
+        steps=epochs.steps,
+        step=step,
+        parts={"probe": probe, "optimizer": optimizer, "best": best},
+        checkpoint=checkpoint,
+        validate=best.look,
+        validate_every=epochs.steps_per_epoch,
+    )
+    probe.load_state_dict(best.weights)
     return probe.cpu()
+
+
+class _Best:
+    """The weights that a probe had when it did best on `val`, from its start on."""
+
+    def __init__(self, probe: nn.Linear, val: Features) -> None:
+        self._probe, self._val = probe, val
+        self.score = (-1.0, 0.0)  # accuracy, and less loss; below any that there is
+        self.look()
+
+    def look(self) -> dict[str, float]:
+        """Take the weights of now where they are better; what `val` says of them."""
+        logits_NC = predict(self._probe, self._val)
+        accuracy = top1(logits_NC, self._val.labels)
+        loss = float(F.cross_entropy(logits_NC, self._val.labels))
+        if (accuracy, -loss) > self.score:
+            self.score, self.weights = (accuracy, -loss), copy.deepcopy(self._probe.state_dict())
+        return {"val_accuracy": accuracy, "val_loss": loss}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"score": list(self.score), "weights": self.weights}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.score, self.weights = tuple(state["score"]), state["weights"]
 
 
 @torch.no_grad()
@@ -110,8 +162,3 @@ def top1(logits_NC: Tensor, labels_N: Tensor) -> float:
     if not logits_NC.shape[1]:
         return float("nan")
     return float((logits_NC.argmax(dim=1) == labels_N).double().mean())
-
-
-def _score(probe: nn.Linear, val: Features, device: torch.device | str) -> tuple[float, float]:
-    logits_NC = predict(probe.to(device), val)
-    return top1(logits_NC, val.labels), -float(F.cross_entropy(logits_NC, val.labels))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
 
 from raptor.config.dense import KEPT_BYTES, DenseProbe
+from raptor.data.ahead import Ahead
 from raptor.data.files import in_threads
 from raptor.data.pairs import DenseSplit, Pair, in_order
-from raptor.seeds import derive_seed
 from raptor.training.checkpoint import Checkpoint
+from raptor.training.epochs import Batch, Epochs
 from raptor.training.loop import fit
 from raptor.training.schedules import warmup_cosine
 
@@ -49,32 +49,21 @@ def train_head(
     head of the last step is kept: these data sets have no split to choose an epoch on.
     """
     images = config.trained_on(len(split))
-    per_epoch, steps = config.steps_per_epoch(images), config.steps(images)
+    epochs = Epochs(images, config.batch_size, config.epochs, seed, "dense probe order")
     read = _reader(split, images, prepare, encode, title)
     optimizer = torch.optim.AdamW(
         head.parameters(), config.lr, weight_decay=config.weight_decay, fused=True
     )
     schedule = functools.partial(
         warmup_cosine,
-        steps=steps,
+        steps=epochs.steps,
         warmup_steps=config.warmup_steps,
         lr=config.lr,
         min_lr=0.0,
     )
 
-    @functools.lru_cache(maxsize=2)
-    def order(epoch: int) -> Tensor:
-        generator = torch.Generator().manual_seed(derive_seed(seed, "dense probe order", epoch))
-        return torch.randperm(images, generator=generator)
-
-    def chosen(index: int) -> list[int]:
-        """The images of a step."""
-        epoch, position = divmod(index, per_epoch)
-        start = position * config.batch_size
-        return order(epoch)[start : start + config.batch_size].tolist()
-
     def step(index: int) -> dict[str, float]:
-        value = loss(*read(chosen(index), chosen(index + 1) if index + 1 < steps else []))
+        value = loss(*read(epochs.batch(index), epochs.batch(index + 1)))
         optimizer.zero_grad()
         value.backward()
         optimizer.param_groups[0]["lr"] = schedule(index)
@@ -83,18 +72,18 @@ def train_head(
 
     fit(
         title=title,
-        steps=steps,
+        steps=epochs.steps,
         step=step,
         parts={"head": head, "optimizer": optimizer},
         checkpoint=checkpoint,
-        validate_every=per_epoch,
+        validate_every=epochs.steps_per_epoch,
     )
 
 
 def _reader(
     split: DenseSplit, images: int, prepare: Prepare, encode: Encode, title: str
-) -> Callable[[list[int], list[int]], Pair]:
-    """Features and targets of the images at some indices, and at which they are asked for next.
+) -> Callable[[Batch, Batch | None], Pair]:
+    """Features and targets of the images of a batch, given also which one follows.
 
     Read each time, those to come while the present ones are used; or once for all, where those of
     the first `images` take no more than `KEPT_BYTES`: always in the same batches, as what an image
@@ -111,29 +100,9 @@ def _reader(
 
     bytes_of_one = sum(part.nbytes for part in encoded([prepare(split.pair(0))]))
     if images * bytes_of_one > KEPT_BYTES:
-        ahead = _Ahead(lambda index: prepare(split.pair(index)))
-        return lambda indices, following: encoded(ahead.take(indices, following))
+        make = lambda index: prepare(split.pair(index))
+        ahead = Ahead[Batch, list[Pair]](lambda batch: list(in_threads(make, batch.images)))
+        return lambda batch, following: encoded(ahead.take(batch, following))
     batches = [encoded(map(prepare, pairs)) for pairs in in_order(split, title, images)]
     features_NFhw, targets_NHW = (torch.cat(parts) for parts in zip(*batches, strict=True))
-    return lambda indices, _following: (features_NFhw[indices], targets_NHW[indices])
-
-
-class _Ahead:
-    """Items made in threads, those that are wanted next while the present ones are used."""
-
-    def __init__(self, make: Callable[[int], Pair]) -> None:
-        self._make = make
-        self._waiting: tuple[list[int], Future[list[Pair]]] | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dense-reader")
-
-    def take(self, indices: list[int], following: list[int]) -> list[Pair]:
-        """The items at `indices`; those at `following` are begun."""
-        waiting, self._waiting = self._waiting, None
-        found = waiting[1] if waiting and waiting[0] == indices else self._begin(indices)
-        items = found.result()
-        if following:
-            self._waiting = following, self._begin(following)
-        return items
-
-    def _begin(self, indices: list[int]) -> Future[list[Pair]]:
-        return self._thread.submit(lambda: list(in_threads(self._make, indices)))
+    return lambda batch, _following: (features_NFhw[batch.images], targets_NHW[batch.images])

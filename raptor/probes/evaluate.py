@@ -17,7 +17,7 @@ from raptor.fidelity import Fidelity
 from raptor.files import replacing, sha256
 from raptor.kept import Kept
 from raptor.probes.baselines import TrainMoments
-from raptor.probes.classification import initial_probe
+from raptor.probes.classification import Source, initial_probe
 from raptor.probes.inputs import load_student
 from raptor.probes.readout import Probing, Readout, last_stored
 from raptor.seeds import derive_seed
@@ -25,6 +25,8 @@ from raptor.student import read_index
 from raptor.teachers.adapter import Teacher
 from raptor.teachers.files import teacher_facts
 from raptor.teachers.heads import feature_width, load_head
+from raptor.training.checkpoint import Checkpoint
+from raptor.training.finished import forget, note_finished
 
 log = logging.getLogger(__name__)
 
@@ -37,13 +39,16 @@ def probe_teacher(
     output: Path,
     layers: Path,
     weights: Path,
+    state: Path,
+    identity: str,
     device: torch.device,
     head: Path | None = None,
 ) -> None:
     """Train the teacher's probe and measure the trivial baselines on the test split.
 
     The probe starts from the teacher's head: its own, or the published one in `head`. Without
-    either it starts from zero, and is the head from then on.
+    either it starts from zero, and is the head from then on. A training on random crops that was
+    interrupted continues from the folder `state`.
 
     Writes `output` (one row: accuracies in [0, 1], parameters, R² of each baseline averaged over
     layers 1..L), `layers` (R² by baseline, layer and token type) and `weights` (the probe).
@@ -59,7 +64,10 @@ def probe_teacher(
         classes=_classes(model, teacher),
         first=model.width if model.layout.cls and model.pools_patches else 0,
     )
-    probe = probing.fit(start, train, val)
+    seen: Source = train.features.first(config.classification.train_images)
+    if probing.crops:
+        seen = probing.random_crops(lambda state_BTD: model.continue_from(state_BTD, 0))
+    probe = probing.fit(start, seen, val, title=title, checkpoint=Checkpoint(state, identity))
     accuracy = test.accuracy(probe)
     row = {
         "teacher": probing.name,
@@ -80,6 +88,8 @@ def probe_teacher(
         save_file(dict(probe.state_dict()), temporary, metadata={"teacher": probing.name})
     _write(pd.DataFrame(long), layers)
     _write(pd.DataFrame([row]), output)
+    if probing.crops:
+        note_finished(state, output)
     log.info("%s: accuracy %.4f, own head %.4f", title, row["accuracy"], row["accuracy_head"])
 
 
@@ -123,6 +133,7 @@ def probe_students(
     config: ProbesConfig,
     output: Path,
     layers: Path,
+    state: Path,
     code: str,
     device: torch.device,
     head: Path | None = None,
@@ -137,7 +148,8 @@ def probe_students(
 
     What is found of a student is kept in a `.json` beside `output`, where the student's own file
     is beside its index: a run that was interrupted, or that has one student more, measures only
-    those that the same `code` (a digest) has not measured from the same files.
+    those that the same `code` (a digest) has not measured from the same files. A training on
+    random crops that was interrupted continues from the folder `state`.
     """
     probing = Probing.open(teacher, activations, config, device, head=head)
     start = load_head(probe, feature_width(probing.teacher), _classes(probing.teacher, teacher))
@@ -147,14 +159,17 @@ def probe_students(
     found = []
     for entry in read_index(students):
         kept = Kept((output.parent / entry["file"]).with_suffix(".json"), [*shared, entry])
+        own = state / Path(entry["file"]).with_suffix("").as_posix().replace("/", "-")
         measured = kept.load()
         if measured is None:
             reference = reference or _read_reference(probing)
             path = Path(students).parent / entry["file"]
             student = load_student(path, entry["sha256"], probing.teacher, device)
-            row, table = _probe_student(probing, entry, student, start, reference)
+            checkpoint = Checkpoint(own, kept.identity)
+            row, table = _probe_student(probing, entry, student, start, reference, checkpoint)
             measured = {"row": row, "layers": table.to_dict("list")}
             kept.save(measured)
+        forget(own)
         found.append(measured)
     tables = [pd.DataFrame(measured["layers"]) for measured in found]
     _write(pd.concat(tables, ignore_index=True), layers)
@@ -168,14 +183,19 @@ def _read_reference(probing: Probing) -> Readout:
 
 
 def _probe_student(
-    probing: Probing, entry: dict[str, Any], student: nn.Module, start: nn.Linear, teacher: Readout
+    probing: Probing,
+    entry: dict[str, Any],
+    student: nn.Module,
+    start: nn.Linear,
+    teacher: Readout,
+    checkpoint: Checkpoint,
 ) -> tuple[dict[str, Any], pd.DataFrame]:
     """The row of one student and its table by layer; `teacher` is the teacher's test readout."""
     name = {"teacher": entry["teacher"], "recipe": entry["recipe"], "partition": entry["method"]}
     name |= {"k": entry["k"], "seed": entry["seed"]}
     title = "probe of {teacher} {recipe} {partition} k={k} seed {seed}".format(**name)
-    train, val, test, fidelity = _read_student(probing, student, title)
-    probe = probing.fit(start, train, val, *name.values())
+    train, val, test, fidelity = _read_student(probing, student, title, *name.values())
+    probe = probing.fit(start, train, val, *name.values(), title=title, checkpoint=checkpoint)
     table = fidelity.table(
         resamples=probing.config.bootstrap,
         seed=derive_seed(probing.config.seed, "epsilon", probing.name),
@@ -203,24 +223,31 @@ def _probe_student(
 
 
 def _read_student(
-    probing: Probing, student: nn.Module, title: str
-) -> tuple[Readout, Readout, Readout, Fidelity]:
-    """Readouts of train, val and test of a student run closed-loop, and its errors on test."""
+    probing: Probing, student: nn.Module, title: str, *names: object
+) -> tuple[Source, Readout, Readout, Fidelity]:
+    """What its probe is trained on, readouts of val and test, and its errors on test.
+
+    The student runs closed-loop.
+    """
     fidelity = Fidelity(probing.teacher.layout, probing.teacher.depth)
 
+    def last(state_BTD: Tensor) -> Tensor:
+        return student(state_BTD)[:, -1]
+
     def follow(states_BSTD: Tensor) -> Tensor:
-        return student(states_BSTD[:, 0])[:, -1]
+        return last(states_BSTD[:, 0])
 
     def compare(states_BSTD: Tensor) -> Tensor:
         predicted_BLTD = student(states_BSTD[:, 0])
         fidelity.update(states_BSTD[:, 1:], predicted_BLTD)
         return predicted_BLTD[:, -1]
 
-    images = {"train": probing.config.classification.train_images, "val": None}
-    train, val = (
-        probing.read_out(split, follow, title=title, layers=[0], images=some)
-        for split, some in images.items()
-    )
+    if probing.crops:
+        train: Source = probing.random_crops(last, *names)
+    else:
+        images = probing.config.classification.train_images
+        train = probing.read_out("train", follow, title=title, layers=[0], images=images).features
+    val = probing.read_out("val", follow, title=title, layers=[0])
     return train, val, probing.read_out("test", compare, title=title), fidelity
 
 

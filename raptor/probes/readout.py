@@ -12,14 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from raptor.activations.images import images_of
 from raptor.activations.read import Activations
 from raptor.config.analysis import ProbesConfig
 from raptor.errors import RaptorError
-from raptor.probes.classification import Features, fit_probe, predict, top1
+from raptor.probes.classification import Features, Source, fit_probe, predict, top1
+from raptor.probes.crops import RandomCrops
 from raptor.probes.features import pooled_features
 from raptor.seeds import derive_seed
 from raptor.stored import open_teacher
 from raptor.teachers.adapter import Teacher
+from raptor.training.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +30,7 @@ IMAGES = 128  # images in memory at a time, with all their states
 LOG_SECONDS = 5.0
 
 LastState = Callable[[Tensor], Tensor]  # stored states (B, S', T, D) -> a last state a_L (B, T, D)
+FromEmbedding = Callable[[Tensor], Tensor]  # a_0 (B, T, D) -> a last state a_L (B, T, D)
 
 
 def last_stored(states_BSTD: Tensor) -> Tensor:
@@ -111,16 +115,49 @@ class Probing:
                 log.info("%s: %d images of %s read", title, seen, split)
                 logged = time.monotonic()
 
-    def fit(self, start: nn.Linear, train: Readout, val: Readout, *names: object) -> nn.Linear:
-        """A probe trained from `start` on as many images of `train` as the configuration allows.
+    @property
+    def crops(self) -> bool:
+        """Whether probes are trained on random crops of the images."""
+        return self.config.classification.crops == "random"
 
-        Its data order depends on `names` and the seed alone.
+    def random_crops(self, last: FromEmbedding, *names: object) -> RandomCrops:
+        """Those of the training images, as the model `last` sees them; drawn by `names`."""
+        split = images_of(self.activations.manifest, self.activations.path, "train")
+        return RandomCrops(
+            split.first(self.config.classification.train_images),
+            lambda images_BCHW: self._features(last, images_BCHW.to(self.device)),
+            derive_seed(self.config.seed, "crops", self.name, *names),
+        )
+
+    @torch.inference_mode()
+    def _features(self, last: FromEmbedding, images_BCHW: Tensor) -> np.ndarray:
+        return np.concatenate(
+            [
+                pooled_features(self.teacher, last(self.teacher.embed(some_BCHW)))
+                for some_BCHW in images_BCHW.split(IMAGES)
+            ]
+        )
+
+    def fit(
+        self,
+        start: nn.Linear,
+        train: Source,
+        val: Readout,
+        *names: object,
+        title: str,
+        checkpoint: Checkpoint,
+    ) -> nn.Linear:
+        """A probe trained from `start`; its data order depends on `names` and the seed alone.
+
+        Only a training that takes long is kept in `checkpoint`: one on random crops.
         """
         return fit_probe(
             start=start,
-            train=train.features.first(self.config.classification.train_images),
+            train=train,
             val=val.features,
             config=self.config.classification,
             seed=derive_seed(self.config.seed, "probe", self.name, *names),
             device=self.device,
+            title=title,
+            checkpoint=checkpoint if self.crops else None,
         )

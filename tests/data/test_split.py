@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as transform
 
 from raptor.config.data import DataConfig, Splits
@@ -96,3 +98,44 @@ def test_too_few_images():
     )
     with pytest.raises(RaptorError, match=message):
         open_split(digits(train=5000), "val")
+
+
+def test_random_crops_are_torchvisions_by_the_seed_of_each_image():
+    config = digits(mean=[0.0], std=[1.0], channels=3, image_size=24)
+    config = config.model_copy(update={"mean": [0.0] * 3, "std": [1.0] * 3})
+    split, whole = open_split(config, "train"), open_split(digits(mean=[0.0], std=[1.0]), "train")
+    torch.manual_seed(5)
+    expected_next = torch.rand(3)
+    torch.manual_seed(5)
+    found = split.images([4, 7, 4], seeds=[1, 2, 1])
+    assert torch.equal(torch.rand(3), expected_next)  # torch's own generator is where it was
+    assert torch.equal(found[0], found[2])
+    assert torch.equal(found[1], split.images([7], seeds=[2])[0])  # whatever stands beside it
+    assert not torch.equal(found[0], split.images([4], seeds=[3])[0])
+    pixels = (whole.images([4])[0] * 255).round().to(torch.uint8).expand(3, -1, -1)
+    torch.manual_seed(1)
+    cropped = v2.RandomHorizontalFlip()(v2.RandomResizedCrop(24)(pixels))
+    torch.testing.assert_close(found[0], cropped / 255)
+
+
+def test_random_crops_reach_the_corners_and_half_are_flipped(tmp_path):
+    """Of an image that is dark on the left, by files: which side is dark says what was done."""
+    (tmp_path / "a").mkdir()
+    for name in range(8):
+        pixels = np.zeros((60, 90, 3), dtype=np.uint8)
+        pixels[:, 45:] = 255
+        Image.fromarray(pixels).save(tmp_path / "a" / f"{name}.png")
+    splits = Splits(train=4, val=2, test=2)
+    config = DataConfig(
+        source="image_folder", root=str(tmp_path), image_size=30, channels=3, splits=splits,
+        mean=[0.0] * 3, std=[1.0] * 3,
+    )  # fmt: skip
+    split = open_split(config, "train")
+    crops = split.images([0, 1, 2, 3] * 100, seeds=range(400))
+    rows = crops.mean(dim=(1, 2))  # (400, 30)
+    both = (rows.amin(dim=1) < 0.1) & (rows.amax(dim=1) > 0.9)
+    flipped = (rows[:, 0] > rows[:, -1])[both].double().mean()
+    assert 0.4 < flipped < 0.6
+    assert (rows.mean(dim=1) < 0.01).any()  # from one side alone, as small crops are
+    assert (rows.mean(dim=1) > 0.99).any()
+    assert torch.equal(split.images([0])[0], split.images([1])[0])  # without seeds: the centre

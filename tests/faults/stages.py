@@ -119,7 +119,8 @@ RECIPES = {
 }
 STUDENTS = [["paper", "maxcut", 2, 0], ["mean", "maxcut", 2, 0], ["mean", "maxcut", 2, 1]]
 PROBES = ProbesConfig(
-    classification={"epochs": 10, "batch_size": 8, "warmup_steps": 2}, bootstrap=50
+    classification={"crops": "random", "epochs": 10, "batch_size": 8, "warmup_steps": 2},
+    bootstrap=50,
 )
 DYNAMICS = DynamicsConfig(
     teachers=["vit"], recipe="mean", k=2, images=32, train_images=96, batch_images=4,
@@ -209,14 +210,15 @@ STAGES: dict[str, Stage] = {
             "layers": "probes/vit.layers.csv",
             "weights": "probes/vit.safetensors",
         },
-        {"config": plain(PROBES)},
+        {"config": plain(PROBES), "state": ".state/probes/vit/teacher"},
+        extra=(".state",),
     ),
     "students' probes": Stage(
         "probe_students",
         {**STATES, "probe": "probes/vit.safetensors", "head": [], "students": INDEX},
         {"table": "probes/vit/all-0.csv", "layers": "probes/vit/all-0.layers.csv"},
-        {"config": plain(PROBES)},
-        extra=("probes/vit/*/*",),
+        {"config": plain(PROBES), "state": ".state/probes/vit"},
+        extra=("probes/vit/*/*", ".state"),
     ),
     "dense probe": Stage(
         "dense_probe",

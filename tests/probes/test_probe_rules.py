@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
+from raptor.activations import images
 from raptor.config.analysis import ClassificationProbe, ProbesConfig
 from raptor.errors import RaptorError
 from raptor.probes import evaluate, readout
@@ -20,6 +22,7 @@ from raptor.probes.classification import Features, fit_probe
 from raptor.probes.evaluate import probe_students, probe_teacher
 from raptor.seeds import derive_seed
 from raptor.teachers.files import save_teacher
+from raptor.training.finished import remove_finished
 
 CONFIG = ProbesConfig(
     classification=ClassificationProbe(epochs=6, batch_size=32, lr=2e-2, warmup_steps=5),
@@ -36,26 +39,28 @@ LAYER_COLUMNS = (
 SPANS = {"all": slice(0, 6), "cls": slice(0, 1), "registers": slice(1, 2), "patches": slice(2, 6)}
 
 
-def run_teacher(planted) -> tuple[pd.Series, pd.DataFrame, dict[str, torch.Tensor]]:
+def run_teacher(planted, config=CONFIG) -> tuple[pd.Series, pd.DataFrame, dict[str, torch.Tensor]]:
     out = {name: planted.folder / name for name in ("output", "layers", "weights")}
     probe_teacher(
-        teacher=planted.path, activations=planted.activations, config=CONFIG,
-        device=torch.device("cpu"), **out,
+        teacher=planted.path, activations=planted.activations, config=config,
+        state=planted.folder / "state/teacher", identity="one", device=torch.device("cpu"), **out,
     )  # fmt: skip
     table = pd.read_csv(out["output"])
     assert len(table) == 1
     return table.iloc[0], pd.read_csv(out["layers"]), load_file(out["weights"])
 
 
-def run_students(planted, *students, code="one") -> tuple[pd.DataFrame, pd.DataFrame]:
+def run_students(
+    planted, *students, code="one", config=CONFIG
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     if not (planted.folder / "weights").exists():
         run_teacher(planted)
     folder = planted.folder / "probes"
     out = {"output": folder / "s.csv", "layers": folder / "s.layers.csv"}
     probe_students(
-        teacher=planted.path, activations=planted.activations, config=CONFIG,
+        teacher=planted.path, activations=planted.activations, config=config,
         students=planted.index(*students), probe=planted.folder / "weights",
-        code=code, device=torch.device("cpu"), **out,
+        state=planted.folder / "state", code=code, device=torch.device("cpu"), **out,
     )  # fmt: skip
     return pd.read_csv(out["output"]), pd.read_csv(out["layers"])
 
@@ -281,3 +286,61 @@ def test_a_probe_of_another_shape_is_refused(planted):
     save_file({"weight": torch.zeros(3, 5), "bias": torch.zeros(3)}, planted.folder / "weights")
     with pytest.raises(RaptorError, match=r"weights: a head of weight \(3, 5\) .* need \(3, 16\)"):
         run_students(planted, planted.student([0, 0, 1, 1]))
+
+
+class Crops:
+    """The training images of `planted`; a crop is the image, a little brighter or darker."""
+
+    def __init__(self, split, spread: float) -> None:
+        self.labels, self._split, self._spread = split.labels, split, spread
+
+    def first(self, count):
+        assert count is None
+        return self
+
+    def images(self, indices, seeds):
+        moved = [np.random.default_rng(seed).normal() for seed in seeds]
+        return self._split.images(indices) + self._spread * torch.tensor(moved).view(-1, 1, 1, 1)
+
+
+def cropped(planted, monkeypatch, spread) -> tuple[pd.Series, pd.Series]:
+    config = CONFIG.model_copy(
+        update={"classification": CONFIG.classification.model_copy(update={"crops": "random"})}
+    )
+    splits = planted.splits
+    monkeypatch.setattr(
+        readout, "images_of", lambda manifest, path, name: Crops(splits[name], spread)
+    )
+    teacher, _, _ = run_teacher(planted, config)
+    students, _ = run_students(planted, planted.student([0, 0, 1, 1]), config=config)
+    return teacher, students.iloc[0]
+
+
+def test_crops_that_show_all_of_an_image_change_nothing(planted, monkeypatch):
+    """Teacher and student run on the images, not on stored states: the same but for rounding."""
+    teacher, student = cropped(planted, monkeypatch, 0.0)
+    (planted.folder / "weights").unlink()
+    expected, _, _ = run_teacher(planted)
+    of_store, _ = run_students(planted, planted.student([0, 0, 1, 1]))
+    assert teacher["accuracy"] == pytest.approx(expected["accuracy"], abs=1.01 / 60)
+    for column in ("accuracy", "accuracy_teacher", "accuracy_probe_frozen"):
+        assert student[column] == pytest.approx(of_store[column].item(), abs=1.01 / 60)
+    assert student["r2_mean"] == of_store["r2_mean"].item()
+
+
+def test_a_probe_trained_on_crops_leaves_its_state_until_its_result_is_seen(planted, monkeypatch):
+    cropped(planted, monkeypatch, 0.2)
+    assert [path.name for path in (planted.folder / "state").iterdir()] == ["teacher"]
+    remove_finished(planted.folder / "state")
+    assert not (planted.folder / "state").exists()
+
+
+def test_images_that_are_not_those_of_the_states_are_refused(planted, monkeypatch):
+    other = SimpleNamespace(sample_ids=["another"])
+    monkeypatch.setattr(images, "open_split", lambda config, split: other)
+    monkeypatch.setattr(images.DataConfig, "model_validate_json", lambda text: None)
+    config = CONFIG.model_copy(
+        update={"classification": CONFIG.classification.model_copy(update={"crops": "random"})}
+    )
+    with pytest.raises(RaptorError, match=r"images of split train are not those of data\.root"):
+        run_teacher(planted, config)

@@ -41,7 +41,7 @@ def test_table_2_has_every_probe_of_teacher_smaller_teacher_and_each_raptor():
     classification = STUDY.probes.classification
     assert (classification.epochs, classification.batch_size) == (15, 512)
     assert (classification.lr, classification.weight_decay) == (1e-4, 1e-2)
-    assert classification.warmup_steps == 100
+    assert (classification.warmup_steps, classification.crops) == (100, "random")
 
 
 def test_recipes_are_the_papers():

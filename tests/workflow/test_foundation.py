@@ -118,6 +118,8 @@ def test_a_real_architecture_on_official_data_sets(new_checkout, tmp_path):
     }
     config = {"experiment": "mine", **data_of(roots, 56), **CONFIG, "dense": DENSE}
     config["data"] |= {"source": "imagenet", "resize": 64}
+    classification = {**CONFIG["probes"]["classification"], "crops": "random"}
+    config["probes"] = {**CONFIG["probes"], "classification": classification}
     config["data"]["splits"] = {"train": 40, "val": 8, "test": len(VAL_IDS)}
     root, captions = run(checkout, config | {"teachers": teachers})
     probe = pd.read_csv(root / "probes/my.csv").iloc[0]

@@ -71,6 +71,10 @@ GPU = int(
 )
 # Whether each image is a file of its own, to be decoded.
 READS_FILES = experiment.data.source in ("imagenet", "image_folder")
+# With random crops a model runs over the images in each epoch, and files are decoded meanwhile.
+RANDOM_CROPS = experiment.probes.classification.crops == "random"
+PROBE_THREADS = 4 if READS_FILES and RANDOM_CROPS else 1
+PROBE_MINUTES = 1440 if RANDOM_CROPS else 240
 # Whether every stage that reads states runs the teacher for them.
 STREAMED = experiment.activations.mode == "stream"
 

@@ -19,13 +19,14 @@ rule probe_teacher:
     priority: 5
     conda:
         "../../environment.yml"
-    threads: 1
+    threads: PROBE_THREADS
     resources:
         mem=memory,
-        runtime=growing(240),
+        runtime=growing(PROBE_MINUTES),
         gpu=GPU,
     params:
         config=experiment.probes.model_dump(mode="json", exclude={"bootstrap"}),
+        state=results(".state/probes/{teacher}/teacher"),
         code=script_code("probe_teacher"),
     message:
         "Probing teacher {wildcards.teacher}"
@@ -53,13 +54,14 @@ rule probe_students:
     priority: 5
     conda:
         "../../environment.yml"
-    threads: 1
+    threads: PROBE_THREADS
     resources:
         mem=memory,
-        runtime=growing(240),
+        runtime=growing(PROBE_MINUTES),
         gpu=GPU,
     params:
         config=leaves(experiment.probes),
+        state=results(".state/probes/{teacher}"),
         code=script_code("probe_students"),
     message:
         "Probing Raptors of {wildcards.teacher}: {wildcards.study}, part {wildcards.part}"

@@ -17,5 +17,6 @@ with job(snakemake) as run:
         output=Path(snakemake.output.table),
         layers=Path(snakemake.output.layers),
         code=snakemake.params.code,
+        state=Path(snakemake.params.state),
         device=run.device,
     )

@@ -15,5 +15,7 @@ with job(snakemake) as run:
         output=Path(snakemake.output.table),
         layers=Path(snakemake.output.layers),
         weights=Path(snakemake.output.weights),
+        state=Path(snakemake.params.state),
+        identity=run.identity,
         device=run.device,
     )
