@@ -9,6 +9,7 @@ import torch
 
 from raptor.data.dense import DenseTask
 from raptor.dense import MODULES, Model, load_head
+from raptor.errors import RaptorError
 from raptor.probes.examples import Predict, collect_examples
 
 
@@ -36,6 +37,10 @@ def show_examples(
 
 
 def _predictor(model: Model, heads: Path, task: DenseTask, device: torch.device) -> Predict:
-    head = load_head(heads / f"{model.path}.safetensors").to(device)
+    try:
+        head = load_head(heads / f"{model.path}.safetensors").to(device)
+    except RaptorError as error:
+        # The tables say that the heads are trained; without them the others are kept as they are.
+        raise RaptorError(f"{error} (for that, delete {heads}/heads-*.csv)") from None
     backbone = model.backbone(task, device)
     return partial(MODULES[task.name].predict, backbone, head, config=task.probe)

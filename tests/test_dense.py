@@ -157,7 +157,7 @@ def test_a_head_that_was_edited_is_refused(both, tmp_path):
     task, facts = task_of("segmentation"), tmp_path / "teacher.json"
     probe(both, task, tmp_path)
     facts.write_text(json.dumps(json.loads(facts.read_text()) | {"outputs": 3}))
-    with pytest.raises(RaptorError, match=r"damaged or edited.*dense_probe"):
+    with pytest.raises(RaptorError, match=r"damaged or edited.*dense_probe.*heads-\*\.csv"):
         show_examples(
             teacher=both[0],
             raptor=both[1],

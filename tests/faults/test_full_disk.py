@@ -53,7 +53,8 @@ CASES = [
     ("a student's checkpoint", "students", 60_000, None, r"\.state/raptor/.*state-\d+\.pt"),
     ("matrices", "similarity", 8_000, None, r"similarity/vit\.npz"),
     ("a table", "swaps", 4_096, None, r"interventions/vit\.swaps\.csv"),
-    ("weights", "teacher's probe", 0, None, r"probes/vit\.safetensors"),
+    ("a probe's checkpoint", "teacher's probe", 0, None, r"\.state/probes/vit/.*state-\d+\.pt"),
+    ("weights", "epoch", 0, None, r"teachers/half\.safetensors"),
     ("tables that grow", "dynamics", 20_000, None, r"dynamics/vit/\w+\.csv"),
 ]
 
