@@ -20,7 +20,8 @@ def images_of(manifest: Manifest, path: Path, split: str) -> ImageSplit:
     images = open_split(DataConfig.model_validate_json(json.dumps(manifest.data)), split)
     if images.sample_ids != manifest.sample_ids[first:last]:
         raise RaptorError(
-            f"{path}: its images of split {split} are not those of data.root any more; "
-            f"delete {path} and run again"
+            f"{path}: its images of split {split} are not those of data.root any more; put them "
+            f"back as they were, or remove {path.parent.parent} and run again, as all splits are "
+            "drawn anew from what is there"
         )
     return images

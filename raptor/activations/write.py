@@ -103,6 +103,7 @@ def extract(
     output: Path,
     device: torch.device,
     store: str | None = None,
+    samples: Path | None = None,
 ) -> None:
     """Store the states of every image, unless they are streamed; write the manifest `output` last.
 
@@ -110,9 +111,9 @@ def extract(
     Images stand in the order train, val, test. Shards that an earlier run, or other jobs, finished
     for the same teacher, data, code and dtype are verified and kept. Raises `RaptorError` where a
     state is not finite or overflows the dtype, where the disk is too small, and where another job
-    is writing a shard that is missing.
+    is writing a shard that is missing, or where the images are not those of the list `samples`.
     """
-    source = _open(teacher, data, output, device)
+    source = _open(teacher, data, output, device, samples)
     grid = plan(source, config)
     if config.mode == "stream":
         _manifest(source, grid, "stream", [], None).save(output)
@@ -134,22 +135,29 @@ def extract_part(
     output: Path,
     device: torch.device,
     store: str | None = None,
+    samples: Path | None = None,
 ) -> None:
     """Write every `parts`-th shard of the store of `manifest`, from number `part` on.
 
     `output` holds the records of these shards; otherwise as `extract`, which is to follow.
     """
-    source = _open(teacher, data, manifest, device)
+    source = _open(teacher, data, manifest, device, samples)
     grid, place = plan(source, config), Place(manifest, store)
     prepare(source, grid, place)
     entries = write_shards(source, grid, place, grid.shards[part::parts])
     write_json(output, {index: entry.model_dump(mode="json") for index, entry in entries.items()})
 
 
-def _open(teacher: Path, data: DataConfig, manifest: Path, device: torch.device) -> Source:
+def _open(
+    teacher: Path, data: DataConfig, manifest: Path, device: torch.device, samples: Path | None
+) -> Source:
     from raptor.data import open_split
+    from raptor.data.samples import refuse_redrawn
     from raptor.teachers.files import load_teacher
 
+    splits = {name: open_split(data, name) for name in SPLITS}
+    if samples is not None:
+        refuse_redrawn(splits, samples)
     return Source(
         teacher=load_teacher(teacher, device),
         file=TeacherFile(
@@ -157,7 +165,7 @@ def _open(teacher: Path, data: DataConfig, manifest: Path, device: torch.device)
             sha256=sha256(teacher),
             path=os.path.relpath(teacher, Path(manifest).parent),
         ),
-        splits={name: open_split(data, name) for name in SPLITS},
+        splits=splits,
         data=data.model_dump(mode="json"),
         device=device,
     )

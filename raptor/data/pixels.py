@@ -37,12 +37,12 @@ def centred(pixels_BCHW: torch.Tensor, config: DataConfig) -> torch.Tensor:
 def randomly_cropped(
     pixels_BCHW: torch.Tensor, config: DataConfig, seeds: Sequence[int]
 ) -> torch.Tensor:
-    """As `centred`, but a random part of each image, resized, and every other one flipped.
+    """As `centred`, but a random part of each image, resized, and flipped with probability ½.
 
     torchvision's `RandomResizedCrop` (8 to 100 % of the area, sides 3:4 to 4:3) and
     `RandomHorizontalFlip`, the paper's training of its ImageNet probe (§6). What becomes of an
     image follows from its seed. The draws are those of torch's own generator on the CPU, which is
-    as it was afterwards: only one thread at a time may call this.
+    as it was afterwards: meanwhile no other thread may draw from it.
     """
     crop = v2.Compose([v2.RandomResizedCrop(config.image_size), v2.RandomHorizontalFlip()])
     cropped = []

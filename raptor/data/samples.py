@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pandas as pd
 
 from raptor.config.data import DataConfig
 from raptor.data.files import in_threads
-from raptor.data.split import open_split
+from raptor.data.split import ImageSplit, open_split
 from raptor.errors import RaptorError
 from raptor.files import replacing
 
@@ -46,6 +46,19 @@ def write_samples(*, data: DataConfig, output: Path) -> None:
     )
     with replacing(output) as temporary:
         rows.to_csv(temporary, index=False, lineterminator="\n")
+
+
+def refuse_redrawn(splits: Mapping[str, ImageSplit], samples: Path) -> None:
+    """RaptorError where images have come or gone since `write_samples` wrote `samples`."""
+    table = pd.read_csv(samples, dtype=str, keep_default_na=False)
+    written = table.groupby("split", sort=False)["sample_id"].agg(list).to_dict()
+    for name, split in splits.items():
+        if split.sample_ids != written.get(name):
+            raise RaptorError(
+                f"{samples}: its images of split {name} are not those of data.root any more; put "
+                f"them back as they were, or remove {samples.parent.parent} and run again, as all "
+                "splits are drawn anew from what is there"
+            )
 
 
 def check_all(name: str, images: int, check: Callable[[int], object]) -> None:

@@ -57,7 +57,7 @@ class ImageSplit(Dataset):
     ) -> torch.Tensor:
         """(B, C, H, W) float32, normalised, of the images at `indices` of this split.
 
-        As they are stored; with `seeds`, one for each, a random part of them, every other flipped.
+        As they are stored; with `seeds`, one for each, a random part of them, or its mirror image.
         """
         if not isinstance(indices, np.ndarray | torch.Tensor):
             indices = list(indices)

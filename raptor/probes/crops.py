@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -26,13 +27,15 @@ class RandomCrops:
 
     def __init__(self, split: ImageSplit, read: Read, seed: int) -> None:
         self.labels = torch.from_numpy(split.labels)
-        self._split, self._read, self._seed = split, read, seed
-        self._ahead = Ahead(self._pixels)
+        self._read = read
+        self._ahead = Ahead(partial(_pixels, split, seed))
 
     def batch(self, wanted: Batch, following: Batch | None = None) -> Tensor:
         """Features (B, F) float32."""
         return torch.from_numpy(self._read(self._ahead.take(wanted, following)))
 
-    def _pixels(self, batch: Batch) -> Tensor:
-        seeds = [derive_seed(self._seed, batch.epoch, image) for image in batch.images]
-        return self._split.images(batch.images, seeds)
+
+def _pixels(split: ImageSplit, seed: int, batch: Batch) -> Tensor:
+    """The crops of a batch (B, C, H, W)."""
+    seeds = [derive_seed(seed, batch.epoch, image) for image in batch.images]
+    return split.images(batch.images, seeds)

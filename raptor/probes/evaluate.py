@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def probe_teacher(
     )
     seen: Source = train.features.first(config.classification.train_images)
     if probing.crops:
-        seen = probing.random_crops(lambda state_BTD: model.continue_from(state_BTD, 0))
+        seen = probing.random_crops(partial(model.continue_from, layer=0), title=title)
     probe = probing.fit(start, seen, val, title=title, checkpoint=Checkpoint(state, identity))
     accuracy = test.accuracy(probe)
     row = {
@@ -243,7 +244,7 @@ def _read_student(
         return predicted_BLTD[:, -1]
 
     if probing.crops:
-        train: Source = probing.random_crops(last, *names)
+        train: Source = probing.random_crops(last, *names, title=title)
     else:
         images = probing.config.classification.train_images
         train = probing.read_out("train", follow, title=title, layers=[0], images=images).features

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from raptor.activations.images import images_of
 from raptor.activations.read import Activations
 from raptor.config.analysis import ProbesConfig
+from raptor.data.split import ImageSplit
 from raptor.errors import RaptorError
 from raptor.probes.classification import Features, Source, fit_probe, predict, top1
 from raptor.probes.crops import RandomCrops
@@ -90,11 +92,8 @@ class Probing:
         values, labels, hits = [], [], 0
         with torch.inference_mode():
             for states_BSTD, labels_B in self._stream(split, layers, images, title):
-                try:
-                    state_BTD = last(states_BSTD)
-                    values.append(pooled_features(self.teacher, state_BTD))
-                except RaptorError as error:
-                    raise RaptorError(f"{title}: {error}") from None
+                state_BTD = last(states_BSTD)
+                values.append(self._pooled(state_BTD, title))
                 labels.append(labels_B)
                 if self.teacher.num_classes:
                     found_B = self.teacher.logits(state_BTD).argmax(dim=1).cpu().numpy()
@@ -120,23 +119,29 @@ class Probing:
         """Whether probes are trained on random crops of the images."""
         return self.config.classification.crops == "random"
 
-    def random_crops(self, last: FromEmbedding, *names: object) -> RandomCrops:
-        """Those of the training images, as the model `last` sees them; drawn by `names`."""
+    @cached_property
+    def _trained_on(self) -> ImageSplit:
+        """Listed once: ImageNet has 1.28 million files."""
         split = images_of(self.activations.manifest, self.activations.path, "train")
-        return RandomCrops(
-            split.first(self.config.classification.train_images),
-            lambda images_BCHW: self._features(last, images_BCHW.to(self.device)),
-            derive_seed(self.config.seed, "crops", self.name, *names),
-        )
+        return split.first(self.config.classification.train_images)
 
-    @torch.inference_mode()
-    def _features(self, last: FromEmbedding, images_BCHW: Tensor) -> np.ndarray:
-        return np.concatenate(
-            [
-                pooled_features(self.teacher, last(self.teacher.embed(some_BCHW)))
-                for some_BCHW in images_BCHW.split(IMAGES)
-            ]
-        )
+    def random_crops(self, last: FromEmbedding, *names: object, title: str) -> RandomCrops:
+        """Those of the training images, as the model `last` sees them; drawn by `names`."""
+
+        @torch.inference_mode()
+        def read(images_BCHW: Tensor) -> np.ndarray:
+            parts = images_BCHW.to(self.device).split(IMAGES)
+            states = (last(self.teacher.embed(part_BCHW)) for part_BCHW in parts)
+            return np.concatenate([self._pooled(state_BTD, title) for state_BTD in states])
+
+        seed = derive_seed(self.config.seed, "crops", self.name, *names)
+        return RandomCrops(self._trained_on, read, seed)
+
+    def _pooled(self, state_BTD: Tensor, title: str) -> np.ndarray:
+        try:
+            return pooled_features(self.teacher, state_BTD)
+        except RaptorError as error:
+            raise RaptorError(f"{title}: {error}") from None
 
     def fit(
         self,

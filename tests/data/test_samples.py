@@ -8,6 +8,7 @@ from PIL import Image
 
 from raptor.config.data import DataConfig, Splits
 from raptor.data import open_split, write_samples
+from raptor.data.samples import refuse_redrawn
 from raptor.errors import RaptorError
 
 
@@ -128,3 +129,17 @@ def test_faults_before_any_image_is_read(folder, tmp_path):
         write_samples(data=config(folder), output=output)
     with pytest.raises(RaptorError, match="does not exist"):
         write_samples(data=config(tmp_path / "absent"), output=output)
+
+
+def test_images_that_come_or_go_after_they_were_listed_are_refused(folder, tmp_path):
+    """One image less moves all the others to other splits."""
+    samples = tmp_path / "results" / "data" / "samples.csv"
+    write_samples(data=config(folder, train=3), output=samples)
+    names = ("train", "val", "test")
+    opened = lambda: {name: open_split(config(folder, train=3), name) for name in names}
+    refuse_redrawn(opened(), samples)
+    elsewhere = (folder / "cat" / "0.jpg").rename(tmp_path / "0.jpg")
+    with pytest.raises(RaptorError, match=r"samples\.csv: its images .* remove .*/results and run"):
+        refuse_redrawn(opened(), samples)
+    elsewhere.rename(folder / "cat" / "0.jpg")
+    refuse_redrawn(opened(), samples)

@@ -45,15 +45,16 @@ def unfinished(found: dict[str, str]) -> dict[str, str]:
     return {name: found[name] for name in found if name.startswith(".state")}
 
 
-# So little is left that what a stage writes first fits, and that one file does not.
+# So little is left that what a stage writes first fits, and that one file does not. Which file of a
+# training that is depends on how often it saves, and so on the load.
 CASES = [
     ("a shard", "extraction", 24_000, promise_space, r"vit\.zarr/c/"),
     ("the shards to come", "extraction", 24_000, None, "activations need"),
-    ("a checkpoint", "teacher", 90_000, None, r"\.state/teachers/vit/state-\d+\.pt"),
-    ("a student's checkpoint", "students", 60_000, None, r"\.state/raptor/.*state-\d+\.pt"),
+    ("a checkpoint", "teacher", 90_000, None, r"teachers/vit\b"),
+    ("a student's checkpoint", "students", 60_000, None, r"raptor/vit\b"),
     ("matrices", "similarity", 8_000, None, r"similarity/vit\.npz"),
     ("a table", "swaps", 4_096, None, r"interventions/vit\.swaps\.csv"),
-    ("a probe's checkpoint", "teacher's probe", 0, None, r"\.state/probes/vit/.*state-\d+\.pt"),
+    ("a probe's checkpoint", "teacher's probe", 0, None, r"probes/vit\b"),
     ("weights", "epoch", 0, None, r"teachers/half\.safetensors"),
     ("tables that grow", "dynamics", 20_000, None, r"dynamics/vit/\w+\.csv"),
 ]

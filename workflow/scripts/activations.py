@@ -15,4 +15,5 @@ with job(snakemake) as run:
         output=Path(snakemake.output[0]),
         device=run.device,
         store=snakemake.params.store,
+        samples=Path(snakemake.input.samples),
     )
